@@ -1,6 +1,7 @@
 """Options of `departing serve`, and Ctrl-C."""
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -58,12 +59,16 @@ def test_ctrl_c_stops_a_running_service_without_a_traceback(tmp_path):
 def test_a_category_is_added_with_a_reward(tmp_path):
     with serving(tmp_path, "--instance", "magazine", "--departures", "reported") as server:
         printed = output("categories", "add", "toys", "--reward", "5", "--url", server.url)
-        assert "toys" in printed
+        assert re.search(r"toys\W+available\W+5\W", printed)
         done = call("categories", "add", "toys", "--reward", "-1", "--url", server.url)
         assert done.exit_code == 2
         assert "reward is -1.0; expected a number ≥ 0" in done.stderr
         with Client(server.url) as client:
-            names = [each["name"] for each in client.add_category("toys", reward=4)]
+            added = client.add_category("toys", reward=4)
+            assert added[-1] == {"name": "toys", "retired": False, "reward": 4.0}
+            assert client.categories() == client.add_category("toys") == added
+            assert [each["reward"] for each in added[:-1]] == [None] * (len(added) - 1)
+            names = [each["name"] for each in added]
         index = names.index("toys")
     with closing(sqlite3.connect(server.store)) as store:
         assert store.execute("SELECT value FROM meta WHERE key = ?", [f"reward {index}"]).fetchall() == [("4.0",)]

@@ -92,6 +92,22 @@ def test_a_wrong_key_and_other_categories_are_errors(optimal_server):
         run_loadtest(magazine(), optimal_server.url, 10, key="for clients")
 
 
+def test_a_service_with_a_horizon(tmp_path):
+    site = SITE.replace(horizon=3)
+    site.save(tmp_path / "site.toml")
+    with serving(tmp_path, "--instance", tmp_path / "site.toml", "--explore", "0") as server:
+        result = json_output("loadtest", tmp_path / "site.toml", "--url", server.url, "--users", "500", "--pace", "0")
+        assert result["cut_visits"] == result["rejected_feedback"] == 0
+        assert abs(result["regret"]) < 0.05
+        assert result["optimum"][0] <= dp.plan(site).value <= result["optimum"][1] + 1e-9
+        assert result["requests"] <= 2 * 3 * 500
+        longer = run_loadtest(SITE, server.url, 500, pace=0)  # which has no horizon
+        assert 0 < longer.cut_visits < 500
+        lost = dp.plan(SITE).value - dp.plan(site).value
+        assert abs(longer.regrets.mean() - lost) < 4 * longer.regrets.std() / np.sqrt(500)
+        assert longer.summary().endswith(f"ended at a shorter horizon: {longer.cut_visits}.")
+
+
 @pytest.mark.slow
 def test_the_regret_of_a_learning_service_decreases(tmp_path):
     options = (

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import departing as dp
+from departing.client import ServiceError
 from departing.loadtest.regret import StepRegret, optimum_and_regret, uniform_value
 from departing.loadtest.run import LoadTestResult
 from departing.loadtest.simulated_users import SimulatedUsers
@@ -21,10 +22,19 @@ DEPART_ON_CLICK = dp.Instance(
     depart=[[0.4, 0.5, 0.6], [0.3, 0.4, 0.9]],
     depart_on_click=0.1,
 )
-INSTANCES = {"site": SITE, "blog": blog(), "magazine": magazine(), "depart on click": DEPART_ON_CLICK}
+INSTANCES = {
+    "site": SITE,
+    "blog": blog(),
+    "magazine": magazine(),
+    "depart on click": DEPART_ON_CLICK,
+    "horizon 1": SITE.replace(horizon=1),
+    "horizon 3": SITE.replace(horizon=3),
+    "schedule within a horizon": blog().replace(horizon=9),
+    "horizon 5": DEPART_ON_CLICK.replace(horizon=5),
+}
 
 
-def serve(users, recommend):
+def serve(users, recommend, horizon=None):
     """Answer the requests of simulated users by `recommend`, a function from counts to a category."""
     session, response, counts, shown = users.session(), None, {}, {}
     while True:
@@ -40,6 +50,10 @@ def serve(users, recommend):
         if head.startswith(b"POST /v1/recommend "):
             event = body["event"]
             own = counts.setdefault(body["user"], np.zeros((users.instance.n_categories, 4), np.int64))
+            if horizon is not None and own.sum() >= horizon:
+                response = ServiceError("finished", 409, "All recommendations of the horizon.")
+                continue
+            assert own.sum() < (users.instance.horizon or np.inf)
             shown[event] = own, recommend(own)
             response = {"event": event, "category": users.instance.categories[shown[event][1]]}
         else:
@@ -81,6 +95,34 @@ def test_the_optimal_policy_has_no_regret_and_the_uniform_policy_its_exact_regre
     users = SimulatedUsers(magazine(), 3000, step_regret)
     serve(users, lambda counts: int(rng.integers(3)))
     assert abs(z_score(users.regrets, optimum.value - uniform_value(magazine()))) < 4
+
+
+@pytest.mark.parametrize("name", ["horizon 3", "schedule within a horizon"])
+def test_regret_is_against_the_optimum_of_the_horizon(name):
+    instance = INSTANCES[name]
+    optimum, step_regret = optimum_and_regret(instance)
+    plan = dp.plan(instance)
+    assert step_regret.start == pytest.approx(plan.value, abs=1e-5)
+    assert optimum.lower <= plan.upper + 1e-9
+    users = SimulatedUsers(instance, 300, step_regret)
+    serve(users, lambda counts: int(plan.policy.recommend(counts)))
+    assert abs(users.regrets.mean()) < 1e-4
+    rng = np.random.default_rng(0)
+    users = SimulatedUsers(instance, 2000, step_regret)
+    serve(users, lambda counts: int(rng.integers(2)))
+    assert abs(z_score(users.regrets, optimum.value - uniform_value(instance))) < 4
+    assert abs(z_score(users.clicks.astype(float), uniform_value(instance))) < 4
+
+
+@pytest.mark.parametrize("horizon", [None, 5])
+def test_visits_that_the_service_cuts_short_have_the_regret_of_what_they_miss(horizon):
+    instance = SITE.replace(horizon=horizon)
+    optimum, step_regret = optimum_and_regret(instance)
+    users = SimulatedUsers(instance, 2000, step_regret)
+    serve(users, lambda counts: 0, horizon=2)
+    value = dp.evaluate(SITE.replace(horizon=2), dp.Fixed(0)).value
+    assert abs(z_score(users.regrets, optimum.value - value)) < 4
+    assert 0 < users.cut_visits < 1000
 
 
 def test_the_seed_fixes_types_and_outcomes():

@@ -1,14 +1,20 @@
 """A horizon: at most so many recommendations to a user."""
 
 import json
+from contextlib import closing
 from io import BytesIO
 
 import pytest
 
 import departing as dp
+from departing.model.files import read_document
 from departing.service import messages as m
+from departing.service.experiments.manager import Experiments
+from departing.service.experiments.messages import ExperimentStart
 from departing.service.export import write_log
 from departing.service.service import FinishedError
+from departing.service.settings import Settings
+from departing.service.startup import open_service
 from departing.service.workers.evidence import histogram
 from helpers.services import NAMES, publish, recommend, rows, run, service
 
@@ -107,6 +113,90 @@ def test_the_horizon_does_not_apply_to_the_caller(address):
     with served_with_horizon(address, shadow=True) as served:
         publish(served, dp.Fixed(0), instance=SITE.to_dict())
         assert [recommend(served, "ann", shown="music").category for _ in range(3)] == ["music"] * 3
+
+
+def pin_upload(served, document):
+    """Publish a policy document and give it to all new users."""
+    version = run(Experiments(served).upload(document)).version
+    run(served.pin(version))
+    return version
+
+
+def recommendations(served, name):
+    """Number of recommendations that a new user gets, at most 5."""
+    for i in range(5):
+        try:
+            recommend(served, name)
+        except FinishedError:
+            return i
+    return 5
+
+
+def test_a_published_plan_has_the_horizon_that_it_was_made_for(address, tmp_path):
+    plan = dp.plan(SITE)
+    assert isinstance(plan.policy, dp.Fixed)  # which has no instance
+    plan.save(tmp_path / "plan.json")
+    assert dp.load_policy(tmp_path / "plan.json", NAMES) == plan.policy
+    document = read_document(tmp_path / "plan.json", "policy")
+    without = {name: value for name, value in document.items() if name != "horizon"}
+    with served_with_horizon(address) as served:
+        version = pin_upload(served, document)
+        assert recommendations(served, "ann") == 2
+        assert pin_upload(served, without) == version + 1  # another version
+        assert recommendations(served, "bob") == 5
+        assert pin_upload(served, document) == version
+    with closing(open_service(address, [], None, Settings(explore=0.0)).store):
+        pass
+    with served_with_horizon(address) as served:
+        assert recommendations(served, "cat") == 2
+
+
+@pytest.mark.parametrize("horizon", [0, "2", True])
+def test_an_invalid_horizon_of_a_policy_is_refused(address, tmp_path, horizon):
+    document = {"kind": "fixed", "category": "news", "horizon": horizon}
+    with (
+        served_with_horizon(address) as served,
+        pytest.raises(dp.InputError, match=r"The policy: horizon is .*integer"),
+    ):
+        run(Experiments(served).upload(document))
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+    with pytest.raises(dp.InputError, match=r"policy.json': horizon is .*integer"):
+        dp.load_policy(tmp_path / "policy.json")
+
+
+@pytest.mark.parametrize("horizon", [None, 1, 3], ids=["none", "shorter", "longer"])
+def test_the_horizon_of_the_site_limits_every_version(address, horizon):
+    document = {"kind": "fixed", "category": "news"} | ({} if horizon is None else {"horizon": horizon})
+    expected = min(2, horizon or 2)
+    with served_with_horizon(address, instance=SITE) as served:
+        pin_upload(served, document)
+        assert recommendations(served, "ann") == expected
+    with served_with_horizon(address) as served:  # which the store remembers
+        assert recommendations(served, "bob") == expected
+    with served_with_horizon(address, instance=SITE.replace(horizon=None)) as served:
+        assert recommendations(served, "cat") == (horizon or 5)
+        run(served.pin(0))  # the plan for two recommendations
+        assert recommendations(served, "dan") == 2
+
+
+def test_an_arm_of_an_experiment_has_the_horizon_of_the_site(tmp_path):
+    with served_with_horizon(tmp_path / "s.sqlite", instance=SITE) as served:
+        experiments = Experiments(served)
+        version = run(experiments.upload({"kind": "threshold", "first": "news", "steps": 1, "then": "music"})).version
+        run(experiments.start(ExperimentStart(version, share=0.5)))
+        assert {recommendations(served, f"user {i}") for i in range(20)} == {2}
+        run(served.flush())
+        assert {version for (version,) in rows(served, "SELECT DISTINCT version FROM users")} == {0, version}
+
+
+def test_processes_share_the_horizon(postgres):
+    address = postgres.new()
+    with served_with_horizon(address) as other:
+        with served_with_horizon(address, instance=SITE):
+            pass
+        run(other.refresh())
+        run(other.pin(0))  # the uniform policy
+        assert recommendations(other, "ann") == 2
 
 
 def test_the_plan_of_an_instance_with_rewards_is_served_in_their_unit(tmp_path):

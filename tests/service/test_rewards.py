@@ -79,6 +79,17 @@ def test_rewards_survive_eviction_and_restart(address):
         assert stored(served)[0][3] == 1 / 3
 
 
+def test_assumed_rewards_of_categories_are_listed(address):
+    with service(address) as served:
+        added = run(served.add_category("golf", 1 / 3)).categories
+        assert [(each.name, each.reward) for each in added[2:]] == [("music", None), ("golf", 1 / 3)]
+        changed = run(served.add_category("music", 0.0)).categories
+        assert [each.reward for each in changed] == [None, None, 0.0, 1 / 3]
+        assert run(served.retire_category("golf")).categories[3] == m.CategoryInfo("golf", True, 1 / 3)
+    with service(address, names=[]) as served:
+        assert [each.reward for each in run(served.categories()).categories] == [None, None, 0.0, 1 / 3]
+
+
 @pytest.mark.parametrize("reward", ["-1", "1e13", '"1"', "1e400"])
 def test_rewards_out_of_range_are_refused(reward):
     body = f'{{"event": "1", "clicked": true, "reward": {reward}}}'

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 
+import duckdb
 import msgspec
 import pytest
 
@@ -142,6 +143,72 @@ def test_a_store_remembers_the_columns(address):
         open_service(address, [], shop(), settings)
 
 
+def fitted_segments(names, columns):
+    share = [1 / len(names)] * len(names)
+    segments = dp.Segments(names, share, [[0.5, 0.5]] * len(names), columns)
+    return dp.Instance(None, [[0.8, 0.1], [0.1, 0.8], [0.1, 0.1]], 0.5, categories=NAMES, segments=segments)
+
+
+FEATURES = {"country": "de", "device": "mobile"}
+
+
+@pytest.mark.parametrize("columns", [("segment",), ()], ids=["of the export", "unnamed"])
+def test_an_instance_without_features_leaves_those_of_the_store(address, columns):
+    with service(address, **COLUMNS) as served:
+        recommend(served, "ann", segment=FEATURES)
+    instance = fitted_segments(["de/mobile", "fr/mobile"], columns)
+    for options in ({}, COLUMNS):
+        with service(address, instance=instance, **options) as served:
+            assert served.settings.segment_columns == ("country", "device")
+            assert recommend(served, f"bob{len(options)}", segment=FEATURES).segment_known is m.UNSET
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "message"),
+    [
+        (("device", "country"), (), r"composed of 'device,country', those of the store of 'country,device'; give an"),
+        (("land", "device"), (), r"--segment country,device, or change the store by --segment land,device\."),
+        (
+            ("device", "country"),
+            ("device", "country"),
+            r"segment is 'device,country'; expected 'country,device', of",
+        ),
+        (
+            ("segment",),
+            ("country", "device", "os"),
+            r"The segments of the instance, such as 'de/mobile', are not",
+        ),
+        (None, ("device",), r"such as 'de/mobile'\. Use another store"),
+        (None, ("country", "Version"), r"segment has 'Version', a column of the exported log; rename"),
+        (None, ("os", "OS"), r"segment has 'os', twice, in another case; rename"),
+    ],
+)
+def test_features_that_do_not_fit_the_store_are_refused(address, columns, given, message):
+    with service(address, **COLUMNS) as served:
+        recommend(served, "ann", segment=FEATURES)
+    instance = None if columns is None else fitted_segments(["de/mobile"], columns)
+    with pytest.raises(dp.InputError, match=message):
+        open_service(address, [], instance, Settings(segment_columns=given))
+    with service(address) as served:
+        assert served.settings.segment_columns == ("country", "device")
+
+
+def test_features_are_exported(address, tmp_path):
+    with service(address, **COLUMNS) as served:
+        recommend(served, "ann", segment=FEATURES)
+        recommend(served, "bob", segment={"country": "de"})
+    with service(address, segment_columns=("country", "device", "it's")) as served:
+        recommend(served, "cat", segment="fr/tablet/ä")
+        run(served.flush())
+        columns = served.settings.segment_columns
+        expected = [("de/mobile", None, None, None), (None,) * 4, ("fr/tablet/ä", "fr", "tablet", "ä")]
+        for log_format in ("jsonl", "parquet"):
+            data = b"".join(log_parts(served.store.read, "no-click", log_format, features=columns))
+            (tmp_path / f"log.{log_format}").write_bytes(data)
+            log = duckdb.sql(f"FROM '{tmp_path}/log.{log_format}'")
+            assert log.select(*map(duckdb.ColumnExpression, ("segment", *columns))).fetchall() == expected
+
+
 def test_policies_by_segment_survive_a_restart(address):
     with service(address, explore=0.0) as served:
         publish(served, BY_SEGMENT)
@@ -170,6 +237,19 @@ def test_a_missing_feature_makes_the_segment_unknown(tmp_path, segment):
         totals = run(served.totals())
         assert (totals["missing_segments"], totals.get("unknown_segments", 0)) == (1, 0)
         assert [row["segment"] for row in exported(served)] == [None]
+
+
+def test_spaces_around_features_are_removed(tmp_path):
+    with service(str(tmp_path / "s.sqlite"), **COLUMNS) as served:
+        publish(served, BY_SEGMENT)
+        for i, segment in enumerate(({"country": " de", "device": "mobile "}, " de/mobile\n", "de / mobile")):
+            assert recommend(served, f"user {i}", segment=segment).category == "sports"
+        assert served.rollout.state.segments == {"de/mobile"}
+        with pytest.raises(dp.InputError, match=r"segment is 'de/ '; expected 2 features"):
+            recommend(served, "ann", segment="de/ ")
+    with service(str(tmp_path / "t.sqlite")) as served:
+        recommend(served, "ann", segment=" north east ")
+        assert served.rollout.state.segments == {"north east"}
 
 
 def test_a_segment_that_the_policy_does_not_know_is_reported(address):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import departing as dp
+from departing.loadtest.run import run_loadtest
 from departing.model.examples import magazine
-from helpers.commands import call
+from helpers.commands import call, output
 from helpers.load import recount, wait_until
 from helpers.servers import request, serving
 
@@ -51,6 +52,26 @@ def test_a_repeated_request_gets_the_same_response(server):
     assert b"already used for another user" in text
 
 
+@pytest.mark.slow
+def test_an_instance_fitted_to_the_exported_log_is_served_to_the_same_clients(tmp_path):
+    segments = dp.Segments(["de/mobile", "fr/tv"], [0.6, 0.4], [[0.9, 0.1], [0.2, 0.8]], ["country", "device"])
+    click = [[0.8, 0.1], [0.1, 0.7], [0.3, 0.3]]
+    site = dp.Instance(None, click, 0.5, categories=["news", "sports", "music"], segments=segments)
+    site.save(tmp_path / "site.toml")
+    body = json.dumps({"user": "ann", "segment": {"country": "de", "device": "mobile"}}).encode()
+    served = ("--departures", "reported", "--explore", "0.2")
+    with serving(tmp_path, *served, "--instance", tmp_path / "site.toml") as server:
+        run_loadtest(site, server.url, 300, pace=0)
+        (tmp_path / "log.jsonl").write_bytes(request(server, "/v1/log")[1])
+    for columns in ("country,device", "segment"):
+        fitted = tmp_path / f"{columns}.toml"
+        output("fit", tmp_path / "log.jsonl", "--segment", columns, "--types", "2", "-o", fitted)
+        with serving(tmp_path, *served, "--instance", fitted) as server:
+            status, text = request(server, "/v1/recommend", body)
+            assert (status, json.loads(text).get("segment_known")) == (200, None)
+    assert dp.Instance.load(tmp_path / "country,device.toml").segments.columns == ("country", "device")
+
+
 def test_of_conflicting_feedback_at_once_one_wins(server):
     with server.client() as client:
         event = client.recommend("carl")["event"]
@@ -80,7 +101,11 @@ def test_categories_are_added_and_retired_while_serving(tmp_path):
         assert {client.recommend(f"u{i}")["category"] for i in range(100)} == {"news", "sports", "music", "golf"}
         client.call("POST", "/v1/categories/retire", {"name": "news"})
         assert {client.recommend(f"v{i}")["category"] for i in range(100)} == {"sports", "music", "golf"}
-        assert client.call("GET", "/v1/categories")["categories"][0] == {"name": "news", "retired": True}
+        assert client.call("GET", "/v1/categories")["categories"][0] == {
+            "name": "news",
+            "retired": True,
+            "reward": None,
+        }
         client.call("POST", "/v1/categories", {"name": "news"})
         for name in ("sports", "music", "golf"):
             client.call("POST", "/v1/categories/retire", {"name": name})

@@ -47,9 +47,12 @@ def retire(name: Name, url: Url = LOCAL, key: Key = None, as_json: opt.Json = Fa
 
 
 def _present(as_json: bool, rows: list[dict[str, Any]]) -> None:
-    table: Table = new_table("Categories", "name", "state")
+    from departing.formatting import MISSING
+
+    table: Table = new_table("Categories", "name", "state", "assumed reward", labels=2)
     for row in rows:
-        table.add_row(escape(row["name"]), "retired" if row["retired"] else "available")
+        reward = MISSING if row["reward"] is None else f"{row['reward']:g}"
+        table.add_row(escape(row["name"]), "retired" if row["retired"] else "available", reward)
     present(as_json, {"categories": rows}, [table])
 
 

@@ -11,11 +11,10 @@ from departing.decision.claims import PolicyValue
 from departing.fitting.fit import Fit
 from departing.formatting import first_few, format_count, format_percent, format_share, format_significant
 from departing.html_tables import html_repr
-from departing.model.files import write_document
 from departing.model.frames import to_frame
 from departing.planning.plan import Plan
 from departing.planning.starts import Start, describe_policies
-from departing.policy.files import policy_to_dict
+from departing.policy.files import write_policy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy, policy_in_segment, recommended
 
@@ -142,9 +141,8 @@ class Decision:
         return self.fit.one_type
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the recommended policy to a TOML or JSON file, which `load_policy` reads."""
-        names = list(self.fit.instance.categories)
-        write_document(path, "policy", policy_to_dict(self.policy) | {"names": names})
+        """Write the recommended policy to a TOML or JSON file, which `load_policy` reads; see `Plan.save`."""
+        write_policy(path, self.policy, self.fit.instance)
 
     def describe_policy(self) -> str:
         """Describe the recommended policy in one phrase, with the names of the categories."""

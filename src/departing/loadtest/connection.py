@@ -23,7 +23,10 @@ TIMEOUT = 30.0  # seconds without a response, retries included, after which a se
 RETRY_PAUSE = 0.2  # seconds; a service that restarts is up again after a few retries
 RATE_LIMITED = 429  # retried without a time limit: the service works, only slower than wanted
 
-Session = Generator[bytes | float, Any, None]  # yields requests, receives decoded responses; yields pauses in seconds
+FINISHED = "finished"  # code of the response to a user who has had all recommendations of the horizon
+
+# Yields requests and receives decoded responses, or a ServiceError `finished`; yields pauses in seconds.
+Session = Generator[bytes | float, Any, None]
 
 
 def post_request(path: str, body: object, headers: bytes = b"host: localhost\r\n") -> bytes:
@@ -137,18 +140,19 @@ class Connection(asyncio.Protocol):
         """Handle a response."""
         status, body = self._parser.get_status_code(), self._body
         self._body = b""
-        if status == 200:
-            response = json.loads(body)
+        problem = None if status == 200 else ServiceError.of_response(status, body)
+        if problem is None or problem.code == FINISHED:
+            response = json.loads(body) if problem is None else problem
             self.latencies.append(time.perf_counter() - self._since)
             self._request = b""
             self._resume(response)
         elif status in RETRY_STATUSES:
-            self._trouble = ServiceError.of_response(status, body).detail
+            self._trouble = problem.detail
             if status == RATE_LIMITED:
                 self._since = time.perf_counter()
             asyncio.get_running_loop().call_later(RETRY_PAUSE, self._send)
         else:
-            self._end(ServiceError.of_response(status, body))
+            self._end(problem)
 
 
 def not_departing(url: str, error: Exception) -> ServiceError:

@@ -49,6 +49,9 @@ class LoadTestResult:
         Seconds from a request to its response.
     seconds : float
         Duration of the load test.
+    cut_visits : int
+        Visits that the service ended, whose horizon is shorter than that of the instance. The reward that they miss
+        is part of the regret.
     """
 
     instance: Instance
@@ -59,6 +62,7 @@ class LoadTestResult:
     rejected_feedback: int
     latencies: Floats
     seconds: float
+    cut_visits: int = 0
 
     def regret(self, start: int = 0, stop: int | None = None) -> tuple[float, float | None]:
         """Mean regret per user of a range of users, and its standard error (None for a single user)."""
@@ -103,6 +107,7 @@ class LoadTestResult:
             "baselines": self.baselines(),
             "ranges": self.ranges(),
             "rejected_feedback": self.rejected_feedback,
+            "cut_visits": self.cut_visits,
             "requests": len(self.latencies),
             "seconds": self.seconds,
             "median_seconds": median,
@@ -121,6 +126,8 @@ class LoadTestResult:
         ]
         if self.rejected_feedback:
             lines.append(f"Rejected feedback: {self.rejected_feedback:,}.")
+        if self.cut_visits:
+            lines.append(f"Visits that the service ended at a shorter horizon: {self.cut_visits:,}.")
         return "\n".join(lines)
 
 
@@ -199,4 +206,4 @@ def run_loadtest(
     asyncio.run(run_sessions(url, [simulated.session() for _ in range(min(open_users, users))], latencies))
     seconds = time.perf_counter() - start
     results = simulated.clicks, simulated.rewards, simulated.regrets, simulated.rejected_feedback
-    return LoadTestResult(instance, optimum, *results, np.array(latencies), seconds)
+    return LoadTestResult(instance, optimum, *results, np.array(latencies), seconds, simulated.cut_visits)

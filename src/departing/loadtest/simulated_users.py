@@ -1,18 +1,20 @@
 """Simulated users of an instance who visit a running service.
 
 Each user has a hidden type, requests a recommendation, clicks or not, departs or not, and sends that as feedback,
-until departure. Every request carries an event ID, so it can be repeated when the service restarts.
+until departure or the horizon. Every request carries an event ID, so it can be repeated when the service restarts.
 """
 
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator
+from math import inf
 from random import Random
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
+from departing.client import ServiceError
 from departing.loadtest.connection import Session, post_request
 from departing.loadtest.regret import StepRegret
 from departing.model.errors import InputError
@@ -64,7 +66,8 @@ class SimulatedUsers:
     ) -> None:
         self.instance, self.step_regret, self.seed = instance, step_regret, seed
         self.clicks, self.rewards, self.regrets = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
-        self.rejected_feedback = 0
+        self.rejected_feedback = self.cut_visits = 0
+        self._horizon = inf if instance.horizon is None else instance.horizon
         self._choice = {} if shown is None else {"shown": shown}
         self._interval, self._next_arrival = (1 / pace if pace else 0.0), 0.0
         self._headers, self._progress, self._remaining = headers, progress, iter(range(users))
@@ -97,15 +100,20 @@ class SimulatedUsers:
         rng = Random(f"{self.seed} {i}")
         group = self._groups[bisect_right(self._segment_cdf, rng.random()) if self._segment_cdf else 0]
         user_type, step, outcome = bisect_right(group.type_cdf, rng.random()), 0, CLICK
-        after = self.step_regret.in_segment(group.segment).after
+        regret = self.step_regret.in_segment(group.segment)
         request = {"user": f"loadtest {self._run_id} {i}", **self._choice}
         if group.segment is not None:
             request["segment"] = group.segment
         clicks_and_stays = [0] * (2 * self.instance.n_categories)
-        while outcome in (CLICK, STAY):
+        while outcome in (CLICK, STAY) and step < self._horizon:
             event = f"{self._run_id}-{i}-{step}"
-            category, outcome = yield from self._step(request | {"event": event}, user_type, rng.random())
-            self.regrets[i] += after(tuple(clicks_and_stays))[category]
+            result = yield from self._step(request | {"event": event}, user_type, rng.random())
+            if result is None:
+                self.cut_visits += 1
+                self.regrets[i] += regret.remaining(tuple(clicks_and_stays))
+                return
+            category, outcome = result
+            self.regrets[i] += regret.after(tuple(clicks_and_stays))[category]
             if outcome in (CLICK, CLICK_DEPART):
                 self.clicks[i] += 1
                 self.rewards[i] += self.instance.reward[category]
@@ -113,13 +121,18 @@ class SimulatedUsers:
                 clicks_and_stays[2 * category + outcome] += 1
             step += 1
 
-    def _step(self, request: dict[str, str], user_type: int, draw: float) -> Generator[bytes, Any, tuple[int, int]]:
-        """Return the category shown and the outcome of one step.
+    def _step(
+        self, request: dict[str, str], user_type: int, draw: float
+    ) -> Generator[bytes, Any, tuple[int, int] | None]:
+        """Return the category shown and the outcome of one step, None if the service shows nothing more.
 
         A service that was killed may have lost its recommendation and then rejects the feedback; both are sent twice.
         """
         for _ in range(2):
-            name = (yield post_request("/v1/recommend", request, self._headers))["category"]
+            shown = yield post_request("/v1/recommend", request, self._headers)
+            if isinstance(shown, ServiceError):
+                return None
+            name = shown["category"]
             if name not in self._index:
                 raise InputError(f"The service recommends {name!r:.60}, which is not a category of the instance.")
             category = self._index[name]

@@ -13,7 +13,6 @@ from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
 from departing.html_tables import html_repr
 from departing.model.errors import InputError
-from departing.model.files import write_document
 from departing.model.frames import to_frame
 from departing.model.instance import Instance
 from departing.model.validation import check_choice, check_instance, check_positive
@@ -24,7 +23,7 @@ from departing.planning.problem import BoundsProgress, Deadline, Limits, Plannin
 from departing.planning.scaling import largest_reward, solve_scaled
 from departing.planning.segment_tables import segment_columns, segment_lines
 from departing.planning.starts import Start, describe_policies, group_starts
-from departing.policy.files import policy_to_dict
+from departing.policy.files import write_policy
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy, resolve_policy
 from departing.policy.schedule import Schedule
@@ -99,8 +98,12 @@ class Plan(Bounds):
         return self.certificate.verify(self.policy, self.lower, self.upper)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy and the names of the categories to a TOML or JSON file, which `load_policy` reads."""
-        write_document(path, "policy", policy_to_dict(self.policy) | {"names": list(self.instance.categories)})
+        """Write the policy to a TOML or JSON file, which `load_policy` reads.
+
+        The file has the names of the categories and the horizon too; a service to which it is published limits the
+        recommendations to a user to that horizon.
+        """
+        write_policy(path, self.policy, self.instance)
 
     def describe(self) -> str:
         """Describe the policy in one phrase, with the names of the categories."""

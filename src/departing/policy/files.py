@@ -11,6 +11,7 @@ from departing.model.counts import Integers, as_counts
 from departing.model.errors import InputError
 from departing.model.events import Events, check_either, count_events
 from departing.model.files import write_document
+from departing.model.instance import Instance
 from departing.policy.protocol import Allowed, Mask, Policy, choose_allowed
 
 
@@ -110,3 +111,9 @@ def policy_to_dict(policy: Policy | SerializablePolicy) -> dict[str, Any]:
     if not isinstance(policy, SerializablePolicy):
         raise InputError(f"A policy of type {type(policy).__name__} cannot be saved; it has no to_dict().")
     return {"kind": policy.kind, **policy.to_dict()}
+
+
+def write_policy(path: str | os.PathLike[str], policy: Policy, instance: Instance) -> None:
+    """Write a policy for an instance to a file, with the names of the categories and the horizon."""
+    document = policy_to_dict(policy) | {"names": list(instance.categories)}
+    write_document(path, "policy", document | ({} if instance.horizon is None else {"horizon": instance.horizon}))

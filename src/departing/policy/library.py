@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from departing.model.errors import InputError, errors_in
 from departing.model.files import DOCUMENT_SUFFIXES, check_fields, read_document
 from departing.model.instance import Instance
+from departing.model.instance_fields import check_horizon
 from departing.policy.alpha import Alpha
 from departing.policy.by_segment import BySegment
 from departing.policy.files import SerializablePolicy
@@ -44,12 +45,13 @@ def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None =
         If the file is missing or invalid, or the policy was made for other categories.
     """
     document = read_document(path, "policy")
-    names = document.pop("names", None)
+    names, horizon = document.pop("names", None), document.pop("horizon", None)
     policy = policy_from_dict(document, repr(str(path)))
     if names is None:
         names = getattr(getattr(policy, "instance", None), "categories", None)
     own = [str(name) for name in names] if isinstance(names, Sequence) else []
     with errors_in(repr(str(path))):
+        check_horizon(horizon)  # a service uses it; elsewhere that of the instance counts
         return resolve_policy(resolve_policy(policy, own), list(categories or ()))
 
 

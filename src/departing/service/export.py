@@ -8,18 +8,29 @@ from typing import IO, Any
 import msgspec
 
 from departing.model.errors import InputError
+from departing.model.tables import literal
 from departing.service import messages as m
 from departing.service.event_id import format_event_id
 from departing.service.parquet import parquet_parts
+from departing.service.segment_names import segment_features
 from departing.service.store import queries
 from departing.service.store.connection import Database
 
 CONTENT_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
-COLUMNS = (
-    "{user: 'VARCHAR', time: 'TIMESTAMPTZ', category: 'VARCHAR', clicked: 'BOOLEAN', departed: 'BOOLEAN', "
-    "propensity: 'DOUBLE', version: 'BIGINT', experiment: 'BIGINT', arm: 'VARCHAR', segment: 'VARCHAR', "
-    "reward: 'DOUBLE', event: 'VARCHAR'}"
-)
+COLUMNS = {
+    "user": "VARCHAR",
+    "time": "TIMESTAMPTZ",
+    "category": "VARCHAR",
+    "clicked": "BOOLEAN",
+    "departed": "BOOLEAN",
+    "propensity": "DOUBLE",
+    "version": "BIGINT",
+    "experiment": "BIGINT",
+    "arm": "VARCHAR",
+    "segment": "VARCHAR",
+    "reward": "DOUBLE",
+    "event": "VARCHAR",
+}
 Read = Callable[[], AbstractContextManager[Database]]
 Parts = Generator[bytes, None, None]
 
@@ -31,7 +42,9 @@ def check_format(name: str) -> str:
     return name
 
 
-def log_parts(read: Read, missing_feedback: str, log_format: str, shadow: bool = False) -> Parts:
+def log_parts(
+    read: Read, missing_feedback: str, log_format: str, shadow: bool = False, features: Sequence[str] = ()
+) -> Parts:
     """Yield the log of a store in parts of a few megabytes at most, as the bytes of a file.
 
     Parameters
@@ -44,9 +57,14 @@ def log_parts(read: Read, missing_feedback: str, log_format: str, shadow: bool =
         `jsonl` or `parquet`.
     shadow
         Only decisions of the caller.
+    features
+        Features of which segments are composed; each has a column.
     """
-    lines = _read_lines(read, missing_feedback, shadow)
-    return lines if log_format == "jsonl" else parquet_parts(lines, COLUMNS)
+    lines = _read_lines(read, missing_feedback, shadow, features)
+    if log_format == "jsonl":
+        return lines
+    columns = COLUMNS | dict.fromkeys(features, "VARCHAR")
+    return parquet_parts(lines, f"{{{', '.join(f'{literal(name)}: {kind!r}' for name, kind in columns.items())}}}")
 
 
 def write_log(read: Read, missing_feedback: str, log_format: str, file: IO[bytes], shadow: bool = False) -> None:
@@ -57,12 +75,12 @@ def write_log(read: Read, missing_feedback: str, log_format: str, file: IO[bytes
     file.flush()
 
 
-def _read_lines(read: Read, missing_feedback: str, shadow: bool) -> Parts:
+def _read_lines(read: Read, missing_feedback: str, shadow: bool, features: Sequence[str]) -> Parts:
     with read() as snapshot:
-        yield from _lines(snapshot, missing_feedback, shadow)
+        yield from _lines(snapshot, missing_feedback, shadow, features)
 
 
-def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Parts:
+def _lines(snapshot: Database, missing_feedback: str, shadow: bool, features: Sequence[str]) -> Parts:
     """Yield one JSON line for every recommendation, several lines at a time.
 
     Without feedback `clicked` is false if missing feedback means no click, except in the last recommendation of an
@@ -85,6 +103,7 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Parts:
                     "experiment": experiment,
                     "arm": arm,
                     "segment": segment,
+                    **segment_features(segment, features),
                     "reward": reward,
                     "event": key or format_event_id(epoch, event),
                 }

@@ -413,10 +413,16 @@ class ExploreResult(Struct):
     belief_paths: dict[str, list[BeliefStep]]
 
 
+class CategoryInfo(CategoryState):
+    """A category and the mean reward of its clicks that was assumed when it was added; null if none was given."""
+
+    reward: float | None
+
+
 class CategoryList(Struct):
     """All categories, in the order of counts."""
 
-    categories: list[CategoryState]
+    categories: list[CategoryInfo]
 
 
 class CategoryRequest(Struct, forbid_unknown_fields=True):

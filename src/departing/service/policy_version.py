@@ -183,11 +183,11 @@ class PolicyVersion:
         return dict(zip(instance.types, belief.tolist(), strict=True)), float(remaining.values[0])
 
 
-def parse_versions(rows: Rows, built: Mapping[str, PolicyVersion]) -> dict[int, PolicyVersion]:
-    """Return versions by number from their columns; those already built from the same document are reused."""
+def parse_versions(rows: Rows, built: Mapping[tuple[str, str], PolicyVersion]) -> dict[int, PolicyVersion]:
+    """Return versions by number from their columns; those `built` from the same document and details are reused."""
     unused, versions = dict(built), {}
     for number, created, document, details in rows:
-        version = unused.pop(document, None) or PolicyVersion.from_row(number, created, document, details)
+        version = unused.pop((document, details), None) or PolicyVersion.from_row(number, created, document, details)
         version.number, version.created = number, created
         versions[number] = version
     return versions

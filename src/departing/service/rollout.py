@@ -37,6 +37,7 @@ class RolloutState:
     trials: tuple[tuple[int, int], ...] = ()  # first user number after the trial, and its version
     pinned: int | None = None
     shadow: bool = False  # True if the caller decides
+    horizon: int | None = None  # of the instance with which the service was started
     experiments: dict[int, Experiment] = field(default_factory=dict)
 
     @cached_property
@@ -66,6 +67,10 @@ class RolloutState:
         if policy == LATEST:
             return self.latest_for(user_number)
         return self.version_for(user_number) if policy == CALLER else int(policy)
+
+    def horizon_of(self, version: PolicyVersion) -> int | None:
+        """Return how many recommendations a user of a version gets at most: none beyond the horizon of the site."""
+        return min((each for each in (version.horizon, self.horizon) if each is not None), default=None)
 
     def latest_for(self, user_number: int) -> int:
         """Return the version of a new user who follows the trainer: that of a running trial, or the latest."""
@@ -131,6 +136,7 @@ class Rollout:
             segments=frozenset(name for (name,) in tx.rows(queries.SEGMENTS)),
             retired=frozenset(a for a, (_, retired_at) in enumerate(rows) if retired_at is not None),
             shadow=settings.get(queries.SHADOW_KEY) == "1",
+            horizon=_decode_horizon(settings.get(queries.INSTANCE_KEY, "{}")),
             pinned=int(settings[queries.PINNED_KEY]) if queries.PINNED_KEY in settings else None,
             experiments={experiment.id: experiment for experiment in experiments},
         )
@@ -164,6 +170,7 @@ class Rollout:
         for query, values in publication([version], [], version.number):
             tx.write(query, *values)
         if version.from_instance:
+            self._change(tx, horizon=version.horizon)
             tx.write(queries.SET, queries.INSTANCE_KEY, json.dumps(version.details["instance"]))
 
     def check_version(self, tx: Transaction, number: int, field: str = "version") -> None:
@@ -260,6 +267,13 @@ class Rollout:
 @lru_cache(maxsize=1000)
 def _decode_experiment(document: str) -> Experiment:
     return msgspec.json.decode(document, type=Experiment)
+
+
+@lru_cache(maxsize=10)  # the document of a large instance takes milliseconds
+def _decode_horizon(document: str) -> int | None:
+    """Return the horizon of the document of an instance."""
+    horizon: int | None = json.loads(document).get("horizon")
+    return horizon
 
 
 def publication(versions: Sequence[PolicyVersion], trials: Sequence[tuple[int, int]], latest: int) -> list[Write]:

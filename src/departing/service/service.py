@@ -123,7 +123,7 @@ class Service:
             by_caller, arm = participate(state, user)
         shown = self._shown(tx, request, user) if by_caller else None
         version = state.versions[user.version]
-        horizon = None if by_caller else version.horizon
+        horizon = None if by_caller else state.horizon_of(version)
         if horizon is not None and user.steps >= horizon:
             raise FinishedError(request.user, horizon)
         user_rules.confirm_stay(user)
@@ -306,11 +306,11 @@ class Service:
 
     # Policies and categories
 
-    async def refresh(self, built: Mapping[str, PolicyVersion] | None = None) -> bool:
+    async def refresh(self, built: Mapping[tuple[str, str], PolicyVersion] | None = None) -> bool:
         """Adopt new versions and changes of other processes; True if a version is new.
 
         Versions are parsed in a thread, which takes a second for the largest, except those already `built` from
-        their documents.
+        the same document and details.
         """
         rows = await self.store.transaction(self.rollout.new_rows, durable=False)
         parsed = await asyncio.to_thread(parse_versions, rows, built or {}) if rows else {}
@@ -392,8 +392,10 @@ class Service:
 
     async def categories(self) -> m.CategoryList:
         """Return all categories."""
-        state = self.rollout.state
-        return m.CategoryList([m.CategoryState(name, a in state.retired) for a, name in enumerate(state.names)])
+        rows = await self.store.transaction(lambda tx: tx.rows(queries.ASSUMED_REWARDS), durable=False)
+        state, rewards = self.rollout.state, {category: float(value) for category, value in rows}
+        listed = [m.CategoryInfo(name, a in state.retired, rewards.get(a)) for a, name in enumerate(state.names)]
+        return m.CategoryList(listed)
 
     async def add_category(self, name: str, reward: float | None = None) -> m.CategoryList:
         """Add a category, or restore a retired one; `reward` is assumed until its clicks have rewards.

@@ -86,7 +86,7 @@ def open_service(
             if settings.shadow:
                 _start_shadow_mode(tx, store.name)
             adopt_half_life(tx, settings.half_life)
-            columns = adopt_columns(tx, _columns(settings, instance))
+            columns = adopt_columns(tx, settings.segment_columns, None if instance is None else instance.segments)
             return known, columns, adopt_unit(tx, settings.unit), *rules
 
         known, columns, unit, rule, before = await store.transaction(adopt)
@@ -134,15 +134,6 @@ def _check_new(path: Path, names: Sequence[str], settings: Settings, accept_loss
         raise InputError(NEW.format(path.resolve()))
     for name in names:
         check_name("categories", name)
-
-
-def _columns(settings: Settings, instance: Instance | None) -> Sequence[str]:
-    """Return the columns of segments: those of the settings, or those of the instance."""
-    own = () if instance is None or instance.segments is None else instance.segments.columns
-    given = settings.segment_columns
-    if own and given and tuple(own) != tuple(given):
-        raise InputError(f"segment is {','.join(given)!r:.60}; expected {','.join(own)!r:.60}, as in the instance.")
-    return given or own
 
 
 def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> list[str]:

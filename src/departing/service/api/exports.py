@@ -47,7 +47,9 @@ class Exports:
         if len(self._running) >= MAX_EXPORTS:
             detail = f"{MAX_EXPORTS} downloads of the log are running; retry after {RETRY_SECONDS} seconds."
             raise ProblemError(ProblemCode.EXPORT_LIMIT, detail, ("retry-after", str(RETRY_SECONDS)))
-        parts = log_parts(self._service.store.read, self._service.settings.missing_feedback, log_format)
+        settings = self._service.settings
+        features = settings.segment_columns
+        parts = log_parts(self._service.store.read, settings.missing_feedback, log_format, features=features)
         export = Export(self, parts)
         self._running.add(export)
         try:

@@ -66,13 +66,14 @@ class Experiments:
             raise NestingError from error
         if (known := self._uploaded(version)) is not None:
             return known
+        details = json.dumps(version.details)
 
         def publish(tx: Transaction) -> None:
             service.rollout.reload(tx)
-            tx.write(queries.UPLOAD_POLICY, now, stored, json.dumps(version.details))
+            tx.write(queries.UPLOAD_POLICY, now, stored, details)
 
         await service.store.transaction(publish)
-        await service.refresh({stored: version})
+        await service.refresh({(stored, details): version})
         known = self._uploaded(version)
         assert known is not None
         log_event("policy_uploaded", version=known.version)

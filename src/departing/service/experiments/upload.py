@@ -9,6 +9,7 @@ import numpy as np
 from departing.model.errors import InputError, errors_in
 from departing.model.files import strip_header
 from departing.model.instance import Instance
+from departing.model.instance_fields import check_horizon
 from departing.model.names import list_names
 from departing.model.validation import MAX_TYPES
 from departing.policy.by_segment import BySegment
@@ -30,12 +31,13 @@ def uploaded_version(document: dict[str, Any], names: Sequence[str], now: float)
     are brought into the order of the store.
     """
     fields = strip_header(document, "policy", WHERE)
-    listed = fields.pop("names", None)
+    listed, given = fields.pop("names", None), fields.pop("horizon", None)
     _check_nesting(fields)
     policy = policy_from_dict(fields, WHERE)
     if listed is not None and not (isinstance(listed, list) and all(isinstance(name, str) for name in listed)):
         raise InputError(f"{WHERE} has names {listed!r:.80}; expected a list of category names.")
     with errors_in(WHERE):
+        horizon = check_horizon(given)
         own = list(listed or own_categories(policy)) or list(names)
         known = list(names[: len(own)])
         if sorted(own) != sorted(known):
@@ -53,13 +55,14 @@ def uploaded_version(document: dict[str, Any], names: Sequence[str], now: float)
     else:
         describe = getattr(policy, "describe", None)
         details["description"] = str(describe(known)) if describe else type(policy).__name__
-        instances = [each.instance for each in _with_fallbacks(policy) if hasattr(each, "instance")]
-        horizons = [each.horizon for each in instances if each.horizon is not None]
-        if horizons:
-            details["horizon"] = min(horizons)
+    instances = [each.instance for each in _with_fallbacks(policy) if hasattr(each, "instance")]
+    horizons = [each for each in (horizon, *(each.horizon for each in instances)) if each is not None]
+    if horizons:
+        details["horizon"] = min(horizons)
     version = PolicyVersion(-1, now, policy, len(known), details)
     stored = version.row()[2]
-    details["upload"] = hashlib.sha256(stored.encode()).hexdigest()  # recognises a repeated upload
+    identity = f"{stored}{details.get('horizon', '')}"
+    details["upload"] = hashlib.sha256(identity.encode()).hexdigest()  # recognises a repeated upload
     return version, stored
 
 

@@ -124,7 +124,7 @@ def mean_rewards(
     Those of categories without rewards are the ones assumed when they were added, the `given` ones, or the mean
     of the others.
     """
-    assumed = {int(key.split()[1]): float(value) for key, value in snapshot.execute(queries.ASSUMED_REWARDS)}
+    assumed = {int(category): float(value) for category, value in snapshot.execute(queries.ASSUMED_REWARDS)}
     step = min(half_life / STEPS_PER_HALF_LIFE, NO_AGE)
     sums = np.zeros((n_categories, 2))
     for category, age, n, total in snapshot.execute(queries.AGED_REWARDS, now, step):
