@@ -77,8 +77,10 @@ class NonStationaryInstance:
         available: Sequence[Sequence[str | int] | None] | None = None,
     ) -> None:
         pieces = tuple(instances) if isinstance(instances, Sequence) else ()
-        if not 1 <= len(pieces) <= MAX_PIECES or not all(isinstance(each, Instance) for each in pieces):
-            raise InputError(f"instances is {instances!r:.80}; expected from 1 to {MAX_PIECES:,} instances.")
+        if not pieces or not all(isinstance(each, Instance) for each in pieces):
+            raise InputError(f"instances is {instances!r:.80}; expected a list of instances.", "instances")
+        if len(pieces) > MAX_PIECES:
+            raise InputError(f"instances has {len(pieces):,} pieces; expected at most {MAX_PIECES:,}.", "instances")
         _check_equal(pieces)
         allowed = _check_available(pieces, available)
         self.__dict__.update(instances=pieces, starts=_check_starts(starts, len(pieces)), available=allowed)
@@ -103,7 +105,7 @@ class NonStationaryInstance:
         Parameters
         ----------
         first, last : Instance
-            First and last users, with the same categories and numbers of types.
+            First and last users, who differ in probabilities only.
         users : int
             Number of users between the two; later users are like the last.
         pieces : int, default 32
@@ -120,7 +122,7 @@ class NonStationaryInstance:
         Parameters
         ----------
         first, other : Instance
-            Users at the beginning and half a period later, with the same categories and numbers of types.
+            Users at the beginning and half a period later, who differ in probabilities only.
         period : int
             Number of users of a period.
         users : int
@@ -130,7 +132,14 @@ class NonStationaryInstance:
         """
         n = _check_number("pieces", pieces, 2, MAX_PIECES)
         length = _check_number("period", period, n)
-        number = -(-_check_number("users", users, 1) * n // length)
+        total = _check_number("users", users, 1)
+        number = -(-total * n // length)
+        if number > MAX_PIECES:
+            raise InputError(
+                f"users is {total:,}, which takes {number:,} pieces, {n} in each period of {length:,} users; expected at "
+                f"most {MAX_PIECES:,} pieces. Use fewer users, a longer period or fewer pieces.",
+                "users",
+            )
         shares = [0.5 - 0.5 * cos(2 * pi * (i + 0.5) / n) for i in range(n)]
         instances = [mixed(first, other, share) for share in shares]
         return cls([instances[i % n] for i in range(number)], [i * length // n for i in range(number)])
@@ -232,17 +241,24 @@ def load_instance_or_site(path: str | os.PathLike[str]) -> Instance | NonStation
 def mixed(first: Instance, other: Instance, share: float) -> Instance:
     """Return an instance whose probabilities are between those of two others, `share` of the way to `other`.
 
+    The two have the same names of categories and types, in the same order, unit, reward and horizon, and no segments.
+
     >>> mixed(Instance([1.0], [[0.2]]), Instance([1.0], [[0.4]]), 0.5).click
     array([[0.3]])
     """
     for each in (first, other):
         if not isinstance(each, Instance):
             raise InputError(f"instance is {each!r:.80}; expected an Instance.")
-    if first.click.shape != other.click.shape or first.segments is not None or other.segments is not None:
-        raise InputError(
-            f"The instances have click probabilities of shapes {first.click.shape} and {other.click.shape}; expected "
-            "the same categories and numbers of types, and no segments."
-        )
+    if first.segments is not None or other.segments is not None:
+        raise InputError("An instance has segments; only instances without segments can be mixed.", "segments")
+    for field in ("categories", "types", "unit", "reward", "horizon"):
+        before, after = (np.asarray(getattr(each, field)).tolist() for each in (first, other))
+        if before != after:
+            raise InputError(
+                f"{field} is {before!s:.80} in the first instance and {after!s:.80} in the other; expected the same in "
+                "both, because only probabilities are mixed.",
+                field,
+            )
     names = ("prior", "click", "depart", "depart_on_click")
     fields = {name: (1 - share) * getattr(first, name) + share * getattr(other, name) for name in names}
     fields["prior"] = fields["prior"] / fields["prior"].sum()
@@ -258,7 +274,8 @@ def _check_number(field: str, value: float, least: int, most: float = np.inf) ->
 
 
 def _check_starts(starts: Sequence[int], n: int) -> tuple[int, ...]:
-    listed = [_check_number("starts", start, 0) for start in starts] if isinstance(starts, Sequence) else []
+    values = starts.tolist() if isinstance(starts, np.ndarray) else starts
+    listed = [_check_number("starts", start, 0) for start in values] if isinstance(values, Sequence) else []
     if len(listed) != n or listed[0] != 0 or any(a >= b for a, b in pairwise(listed)):
         raise InputError(f"starts is {starts!r:.80}; expected {n} increasing integers, one per instance, from 0 on.")
     return tuple(listed)
