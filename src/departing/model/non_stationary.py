@@ -136,8 +136,8 @@ class NonStationaryInstance:
         number = -(-total * n // length)
         if number > MAX_PIECES:
             raise InputError(
-                f"users is {total:,}, which takes {number:,} pieces, {n} in each period of {length:,} users; expected at "
-                f"most {MAX_PIECES:,} pieces. Use fewer users, a longer period or fewer pieces.",
+                f"users is {total:,}, which takes {number:,} pieces, {n} in each period of {length:,} users; expected "
+                f"at most {MAX_PIECES:,} pieces. Use fewer users, a longer period or fewer pieces.",
                 "users",
             )
         shares = [0.5 - 0.5 * cos(2 * pi * (i + 0.5) / n) for i in range(n)]
@@ -255,8 +255,8 @@ def mixed(first: Instance, other: Instance, share: float) -> Instance:
         before, after = (np.asarray(getattr(each, field)).tolist() for each in (first, other))
         if before != after:
             raise InputError(
-                f"{field} is {before!s:.80} in the first instance and {after!s:.80} in the other; expected the same in "
-                "both, because only probabilities are mixed.",
+                f"{field} is {before!s:.80} in the first instance and {after!s:.80} in the other; expected the same "
+                "in both, because only probabilities are mixed.",
                 field,
             )
     names = ("prior", "click", "depart", "depart_on_click")
