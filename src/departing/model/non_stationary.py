@@ -136,8 +136,8 @@ class NonStationaryInstance:
         number = -(-total * n // length)
         if number > MAX_PIECES:
             raise InputError(
-                f"users is {total:,}, which takes {number:,} pieces, {n} in each period of {length:,} users; expected "
-                f"at most {MAX_PIECES:,} pieces. Use fewer users, a longer period or fewer pieces.",
+                f"users is {total:,}, which takes {number:,} pieces, {n} in each period of {length:,} users; "
+                f"expected at most {MAX_PIECES:,} pieces. Use fewer users, a longer period or fewer pieces.",
                 "users",
             )
         shares = [0.5 - 0.5 * cos(2 * pi * (i + 0.5) / n) for i in range(n)]

@@ -23,8 +23,8 @@ from departing.service.uptime import cutoff_time, read_gaps
 from departing.service.workers.served_learner import Part
 
 MIN_SEGMENT_USERS, MAX_SEGMENTS = 50, 20  # of a segment, and segments, with priors of their own: a block takes longer
-# Users of a segment that has a prior already count this many times, so that segments of one size do not take turns: of
-# two with 50 users each, one gets twice as many as the other with a probability of 0.1 %, and with more users less often.
+# Users of a segment that has a prior count this many times, so that segments of one size do not take turns: of two
+# with 50 users each, one gets twice as many as the other with a probability of 0.1 %, and less with more users.
 KEEP_FACTOR = 2.0
 NO_AGE = 1e15  # seconds; no user is as old
 STEPS_PER_HALF_LIFE = 16  # of the age of users, rounded down: relative to each other, weights are accurate to 2 %
