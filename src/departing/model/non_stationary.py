@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from departing.formatting import format_count
+from departing.model.counts import Integers
 from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_any, read_document, write_document
 from departing.model.instance import Instance
@@ -48,7 +49,7 @@ class NonStationaryInstance:
     instances : sequence of Instance, length P
         Users of each piece. New categories come after all earlier ones, and a piece has all categories of the one
         before it; use `available` to retire them.
-    starts : sequence of int, length P
+    starts : sequence or array of int, length P
         Number of users who arrived before each piece; the first is 0.
     available : sequence of (sequence of str or int) or None, length P, optional
         Categories that may be recommended in each piece [default: all of its instance].
@@ -73,7 +74,7 @@ class NonStationaryInstance:
     def __init__(
         self,
         instances: Sequence[Instance],
-        starts: Sequence[int],
+        starts: Sequence[int] | Integers,
         available: Sequence[Sequence[str | int] | None] | None = None,
     ) -> None:
         pieces = tuple(instances) if isinstance(instances, Sequence) else ()
@@ -273,8 +274,8 @@ def _check_number(field: str, value: float, least: int, most: float = np.inf) ->
     return int(value)
 
 
-def _check_starts(starts: Sequence[int], n: int) -> tuple[int, ...]:
-    values = starts.tolist() if isinstance(starts, np.ndarray) else starts
+def _check_starts(starts: Sequence[int] | Integers, n: int) -> tuple[int, ...]:
+    values: object = starts.tolist() if isinstance(starts, np.ndarray) else starts
     listed = [_check_number("starts", start, 0) for start in values] if isinstance(values, Sequence) else []
     if len(listed) != n or listed[0] != 0 or any(a >= b for a, b in pairwise(listed)):
         raise InputError(f"starts is {starts!r:.80}; expected {n} increasing integers, one per instance, from 0 on.")

@@ -77,7 +77,8 @@ class DriftMonitor:
             window = min(self._service.settings.inactive_after, MAX_WINDOW)
             rows = snapshot.execute(queries.HEARTBEAT)
             # Downtime is known until the latest heartbeat, and since the first gap if earlier ones were dropped.
-            gaps, heartbeat = read_gaps(rows), float(dict(rows).get(queries.HEARTBEAT_KEY, inf))
+            stored: dict[str, str] = dict(rows)
+            gaps, heartbeat = read_gaps(rows), float(stored.get(queries.HEARTBEAT_KEY, inf))
             since = max(self._since, gaps[0][0]) if len(gaps) == MAX_GAPS else self._since
             now = min(self._service.now(), heartbeat)
             until = now - window - WRITE_DELAY - self._service.store.oldest_unwritten

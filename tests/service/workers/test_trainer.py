@@ -329,7 +329,7 @@ def test_with_a_half_life_segments_without_recent_users_lose_their_priors(addres
         for name, users in (("old", 40), ("a", 10), ("b", 10)):
             visits(served, users, EQUAL, segment=name)
             served.clock.time += 1000.0
-        now = served.clock.time - 1000.0
+        now = served.clock.time = served.clock.time - 1000.0
         assert large_segments(database, ("a", "old")) == ("a", "old")
         assert large_segments(database, ("a", "old"), 500.0, now) == ("a", "b")  # 40 / 2 ** 4 are fewer than 10
         assert large_segments(database, ("a", "old"), 300.0, now) == ()
