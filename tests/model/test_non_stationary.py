@@ -69,9 +69,41 @@ def test_errors(arguments, message):
 
 
 def test_errors_of_constructors():
-    with pytest.raises(InputError, match="same categories"):
+    with pytest.raises(InputError, match=r"categories is \['news', 'sport'\] in the first instance and"):
         dp.NonStationaryInstance.drift(A, C, 100)
     with pytest.raises(InputError, match="pieces is 1"):
         dp.NonStationaryInstance.drift(A, B, 100, pieces=1)
     with pytest.raises(InputError, match="period is 3"):
         dp.NonStationaryInstance.seasonal(A, B, 3, 100)
+    with pytest.raises(InputError, match=r"users is 100,000, which takes 20,000 pieces, .* at most 10,000 pieces"):
+        dp.NonStationaryInstance.seasonal(A, B, 40, 100_000, pieces=8)
+    assert len(dp.NonStationaryInstance.seasonal(A, B, 40, 50_000, pieces=8).starts) == 10_000
+    with pytest.raises(InputError, match="instances has 10,001 pieces; expected at most 10,000"):
+        dp.NonStationaryInstance([A] * 10_001, range(10_001))
+
+
+SEGMENTS = dp.Segments(["x", "y"], [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (dp.Instance([0.4, 0.6], [[0.3, 0.5], [0.6, 0.2]], categories=["sport", "news"]), "categories is"),
+        (A.replace(types=["fan", "other"]), "types is"),
+        (A.replace(reward=[1, 5]), r"reward is \[1.0, 1.0\] in the first instance and \[1.0, 5.0\]"),
+        (A.replace(unit="euro"), "unit is clicks in the first instance and euro in the other"),
+        (A.replace(horizon=3), "horizon is None in the first instance and 3 in the other"),
+        (dp.Instance(None, A.click, segments=SEGMENTS, categories=A.categories), "segments"),
+    ],
+)
+def test_only_probabilities_are_mixed(other, message):
+    for build in (dp.NonStationaryInstance.drift, lambda a, b, n: dp.NonStationaryInstance.seasonal(a, b, n, n)):
+        with pytest.raises(InputError, match=message):
+            build(A, other, 100)
+
+
+def test_starts_may_be_an_array():
+    assert dp.NonStationaryInstance([A, B], np.array([0, 5])) == dp.NonStationaryInstance([A, B], [0, 5])
+    for wrong in (np.array(0), np.array([[0], [5]]), np.array([0.5, 5])):
+        with pytest.raises(InputError, match="starts is"):
+            dp.NonStationaryInstance([A, B], wrong)

@@ -12,7 +12,7 @@ from departing.service.api.latency import Latency
 from departing.service.api.metrics import metrics_text
 from departing.service.dashboard import DashboardReader
 from departing.service.drift import FirstOutcomes, _evidence, find_change
-from departing.service.drift_monitor import DriftMonitor
+from departing.service.drift_monitor import DriftMonitor, first_outcomes, outside_gaps
 from helpers.services import recommend, run, service
 
 
@@ -109,8 +109,8 @@ def visits(served, n, click):
 
 
 def look(monitor):
-    """Look again, also if it is too early."""
-    monitor._next_look = 0.0
+    """Look again, also if it is too early or too few users have come."""
+    monitor._next_look, monitor._seen = 0.0, 0
     run(monitor.check())
 
 
@@ -141,6 +141,60 @@ def test_a_store_is_monitored(address, caplog):
     with service(address, inactive_after=5.0) as served:
         run(DriftMonitor(served).check())
         assert served.drift == [drift]
+
+
+WINDOW = 3600.0
+
+
+def arrive(served, start, end):
+    """Stationary users, one every 10 seconds; 70 % come back after 20 minutes, unless the service is down by then."""
+    rng = random.Random(start)
+    times = np.arange(start, end, 10.0).tolist()
+    back = [(time + 1200.0, time) for time in times if rng.random() < 0.7]
+    events = sorted([(time, time) for time in times] + [each for each in back if each[0] < end])
+
+    async def calls():
+        for i, (served.clock.time, user) in enumerate(events):
+            shown = await served.recommend(m.RecommendRequest(f"{user}"))
+            await served.feedback([m.Feedback(shown.event, rng.random() < 0.5, False)])
+            if i % 5 == 0:
+                await served.sweep()
+        await served.sweep()
+        await served.flush()
+
+    run(calls())
+
+
+@pytest.mark.parametrize("listed", [1000, 1])
+def test_downtime_is_no_drift(tmp_path, monkeypatch, listed):
+    """Nobody can come back while the service is down."""
+    for module in ("uptime", "drift_monitor"):
+        monkeypatch.setattr(f"departing.service.{module}.MAX_GAPS", listed)
+    with service(str(tmp_path / "s.sqlite"), inactive_after=WINDOW) as served:
+        start = served.clock.time
+        run(served.store.transaction(lambda tx: served.uptime.start(tx, start, True)))
+        monitor, ends = DriftMonitor(served), []
+        served.rollout.state.current.created = 0.0
+        for seconds in (8000.0, 600.0):  # of which one list of gaps keeps the second only
+            arrive(served, start, start + seconds)
+            ends.append(served.clock.time)
+            start = served.clock.time = served.clock.time + 2 * WINDOW
+            look(monitor)  # the gap is not recorded yet
+            assert served.drift == []
+            run(served.sweep())
+            run(served.flush())
+            look(monitor)
+            assert served.drift == []
+            with served.store.read() as snapshot:
+                found = first_outcomes(snapshot, 0, 1, 10**6, 0.0, start - WINDOW, WINDOW)
+            assert find_change(found).outcome == "departure"  # with the users around the outages
+        assert [gap[0] for gap in served.uptime._gaps] == pytest.approx(ends[-listed:], abs=60.0)
+
+
+def test_users_whose_window_overlaps_a_gap_do_not_count():
+    data = FirstOutcomes(*(np.array([0.0, 9.0, 10.0, 11.0, 19.0, 20.0, 25.0]) for _ in range(5)))
+    assert outside_gaps(data, [(20.0, 25.0)], 10.0).time.tolist() == [0.0, 9.0, 10.0, 25.0]
+    assert outside_gaps(data, [], 10.0).time.tolist() == data.time.tolist()
 
 
 def test_the_choices_of_the_caller_do_not_count(tmp_path):

@@ -69,7 +69,15 @@ def test_a_clock_ahead_at_the_start_departs_nobody(address, ahead):
         live(served, start + 3610)
         assert departed(served, "bob", "eve") == [True, True]
         live(served, start + 3710)
-        assert served.uptime._gaps == []
+        assert served.uptime.cutoff(served.now(), PERIOD) == start + 110  # the gap is over a period ago
+
+
+def test_the_latest_gaps_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("departing.service.uptime.MAX_GAPS", 3)
+    for i in range(6):
+        with started(str(tmp_path / "s.sqlite"), NOW + i * DAY) as served:
+            gaps = served.uptime._gaps
+    assert gaps == [(NOW + i * DAY, NOW + (i + 1) * DAY) for i in (2, 3, 4)]
 
 
 def test_users_return_after_downtime_as_the_same(address):

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from departing.formatting import format_count
+from departing.model.counts import Integers
 from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_any, read_document, write_document
 from departing.model.instance import Instance
@@ -48,7 +49,7 @@ class NonStationaryInstance:
     instances : sequence of Instance, length P
         Users of each piece. New categories come after all earlier ones, and a piece has all categories of the one
         before it; use `available` to retire them.
-    starts : sequence of int, length P
+    starts : sequence or array of int, length P
         Number of users who arrived before each piece; the first is 0.
     available : sequence of (sequence of str or int) or None, length P, optional
         Categories that may be recommended in each piece [default: all of its instance].
@@ -73,12 +74,14 @@ class NonStationaryInstance:
     def __init__(
         self,
         instances: Sequence[Instance],
-        starts: Sequence[int],
+        starts: Sequence[int] | Integers,
         available: Sequence[Sequence[str | int] | None] | None = None,
     ) -> None:
         pieces = tuple(instances) if isinstance(instances, Sequence) else ()
-        if not 1 <= len(pieces) <= MAX_PIECES or not all(isinstance(each, Instance) for each in pieces):
-            raise InputError(f"instances is {instances!r:.80}; expected from 1 to {MAX_PIECES:,} instances.")
+        if not pieces or not all(isinstance(each, Instance) for each in pieces):
+            raise InputError(f"instances is {instances!r:.80}; expected a list of instances.", "instances")
+        if len(pieces) > MAX_PIECES:
+            raise InputError(f"instances has {len(pieces):,} pieces; expected at most {MAX_PIECES:,}.", "instances")
         _check_equal(pieces)
         allowed = _check_available(pieces, available)
         self.__dict__.update(instances=pieces, starts=_check_starts(starts, len(pieces)), available=allowed)
@@ -103,7 +106,7 @@ class NonStationaryInstance:
         Parameters
         ----------
         first, last : Instance
-            First and last users, with the same categories and numbers of types.
+            First and last users, who differ in probabilities only.
         users : int
             Number of users between the two; later users are like the last.
         pieces : int, default 32
@@ -120,7 +123,7 @@ class NonStationaryInstance:
         Parameters
         ----------
         first, other : Instance
-            Users at the beginning and half a period later, with the same categories and numbers of types.
+            Users at the beginning and half a period later, who differ in probabilities only.
         period : int
             Number of users of a period.
         users : int
@@ -130,7 +133,14 @@ class NonStationaryInstance:
         """
         n = _check_number("pieces", pieces, 2, MAX_PIECES)
         length = _check_number("period", period, n)
-        number = -(-_check_number("users", users, 1) * n // length)
+        total = _check_number("users", users, 1)
+        number = -(-total * n // length)
+        if number > MAX_PIECES:
+            raise InputError(
+                f"users is {total:,}, which takes {number:,} pieces, {n} in each period of {length:,} users; "
+                f"expected at most {MAX_PIECES:,} pieces. Use fewer users, a longer period or fewer pieces.",
+                "users",
+            )
         shares = [0.5 - 0.5 * cos(2 * pi * (i + 0.5) / n) for i in range(n)]
         instances = [mixed(first, other, share) for share in shares]
         return cls([instances[i % n] for i in range(number)], [i * length // n for i in range(number)])
@@ -232,17 +242,24 @@ def load_instance_or_site(path: str | os.PathLike[str]) -> Instance | NonStation
 def mixed(first: Instance, other: Instance, share: float) -> Instance:
     """Return an instance whose probabilities are between those of two others, `share` of the way to `other`.
 
+    The two have the same names of categories and types, in the same order, unit, reward and horizon, and no segments.
+
     >>> mixed(Instance([1.0], [[0.2]]), Instance([1.0], [[0.4]]), 0.5).click
     array([[0.3]])
     """
     for each in (first, other):
         if not isinstance(each, Instance):
             raise InputError(f"instance is {each!r:.80}; expected an Instance.")
-    if first.click.shape != other.click.shape or first.segments is not None or other.segments is not None:
-        raise InputError(
-            f"The instances have click probabilities of shapes {first.click.shape} and {other.click.shape}; expected "
-            "the same categories and numbers of types, and no segments."
-        )
+    if first.segments is not None or other.segments is not None:
+        raise InputError("An instance has segments; only instances without segments can be mixed.", "segments")
+    for field in ("categories", "types", "unit", "reward", "horizon"):
+        before, after = (np.asarray(getattr(each, field)).tolist() for each in (first, other))
+        if before != after:
+            raise InputError(
+                f"{field} is {before!s:.80} in the first instance and {after!s:.80} in the other; expected the same "
+                "in both, because only probabilities are mixed.",
+                field,
+            )
     names = ("prior", "click", "depart", "depart_on_click")
     fields = {name: (1 - share) * getattr(first, name) + share * getattr(other, name) for name in names}
     fields["prior"] = fields["prior"] / fields["prior"].sum()
@@ -257,8 +274,9 @@ def _check_number(field: str, value: float, least: int, most: float = np.inf) ->
     return int(value)
 
 
-def _check_starts(starts: Sequence[int], n: int) -> tuple[int, ...]:
-    listed = [_check_number("starts", start, 0) for start in starts] if isinstance(starts, Sequence) else []
+def _check_starts(starts: Sequence[int] | Integers, n: int) -> tuple[int, ...]:
+    values: object = starts.tolist() if isinstance(starts, np.ndarray) else starts
+    listed = [_check_number("starts", start, 0) for start in values] if isinstance(values, Sequence) else []
     if len(listed) != n or listed[0] != 0 or any(a >= b for a, b in pairwise(listed)):
         raise InputError(f"starts is {starts!r:.80}; expected {n} increasing integers, one per instance, from 0 on.")
     return tuple(listed)

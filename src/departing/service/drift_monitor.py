@@ -5,6 +5,7 @@ import datetime as dt
 import json
 import logging
 import time
+from math import inf
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from departing.service.service import Service
 from departing.service.store import queries
 from departing.service.store.base import Transaction, decode_user
 from departing.service.store.connection import Database, Rows
+from departing.service.uptime import MAX_GAPS, Gaps, read_gaps
 
 MAX_WINDOW = DAY  # in which a first click and a second recommendation count, where the inactivity period is longer
 MAX_USERS = 1 << 15  # of a sample; a look then takes about a second
@@ -73,15 +75,22 @@ class DriftMonitor:
     def _look(self) -> Change | None:
         with self._service.store.read() as snapshot:
             window = min(self._service.settings.inactive_after, MAX_WINDOW)
-            until: float = self._service.now() - window - WRITE_DELAY - self._service.store.oldest_unwritten
+            rows = snapshot.execute(queries.HEARTBEAT)
+            # Downtime is known until the latest heartbeat, and since the first gap if earlier ones were dropped.
+            stored: dict[str, str] = dict(rows)
+            gaps, heartbeat = read_gaps(rows), float(stored.get(queries.HEARTBEAT_KEY, inf))
+            since = max(self._since, gaps[0][0]) if len(gaps) == MAX_GAPS else self._since
+            now = min(self._service.now(), heartbeat)
+            until = now - window - WRITE_DELAY - self._service.store.oldest_unwritten
             ((last,),) = snapshot.execute(queries.LATEST_USER)
-            starts = snapshot.execute(queries.FIRST_ARRIVAL_SINCE, self._since)
+            starts = snapshot.execute(queries.FIRST_ARRIVAL_SINCE, since)
             first = starts[0][0] if starts else last + 1
             if last + 1 - first < GROWTH * self._seen:
                 return None
             level = max((last - first) // MAX_USERS, 0).bit_length()
-            outcomes = first_outcomes(snapshot, first, 1 << level, last, self._since, until, window)
+            outcomes = first_outcomes(snapshot, first, 1 << level, last, since, until, window)
             self._seen = last + 1 - first
+        outcomes = outside_gaps(outcomes, gaps, window)
         return find_change(outcomes, level) if len(outcomes.time) else None
 
     async def _record(self, change: Change) -> None:
@@ -131,6 +140,14 @@ def first_outcomes(
     columns = np.array(figures, float).reshape(-1, 5).T
     category, stratum = columns[1:3].astype(np.int64)
     return FirstOutcomes(columns[0], category, stratum, columns[3] > 0, columns[4] > 0)
+
+
+def outside_gaps(data: FirstOutcomes, gaps: Gaps, window: float) -> FirstOutcomes:
+    """Leave out users whose window after the arrival overlaps a gap: they could not click or come back in it."""
+    kept = np.ones(len(data.time), bool)
+    for start, end in gaps:
+        kept &= (data.time + window <= start) | (data.time >= end)
+    return FirstOutcomes(*(values[kept] for values in vars(data).values()))
 
 
 def describe(drift: m.Drift) -> str:

@@ -259,7 +259,7 @@ class Service:
 
         def sweep(tx: Transaction) -> int:
             now, period = self.now(), self.settings.inactive_after
-            self.uptime.beat(tx, now, period)
+            self.uptime.beat(tx, now)
             if period == inf:
                 return 0
             inactive = tx.inactive_users(self.uptime.cutoff(now, period), MAX_SWEEP)

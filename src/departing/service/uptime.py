@@ -17,6 +17,7 @@ from departing.service.store.connection import Database, Rows
 
 HEARTBEAT_SECONDS = 60.0  # between writes of the heartbeat; one small commit a minute
 MIN_GAP = 300.0  # seconds: longer than a restart, and than the clocks of two hosts differ
+MAX_GAPS = 1000  # the latest ones are kept: one a night of almost three years; every sweep reads them in under 1 ms
 WARNING_SECONDS = 86400.0  # a gap of this length, or the time since, is worth a warning
 Gaps = list[tuple[float, float]]  # start and end, in order
 
@@ -25,8 +26,9 @@ def cutoff_time(gaps: Gaps, now: float, period: float) -> float:
     """Return the time that is `period` seconds of uptime before `now`."""
     time = now - period
     for start, end in reversed(gaps):
-        if time < end:
-            time -= end - start
+        if time >= end:
+            break
+        time -= end - start
     return time
 
 
@@ -78,18 +80,16 @@ class Uptime:
         else:
             self._beat(tx, now, latest)
 
-    def beat(self, tx: Transaction, now: float, period: float) -> None:
-        """Write the heartbeat if it is due, and adopt gaps; those of more than `period` seconds ago are dropped."""
+    def beat(self, tx: Transaction, now: float) -> None:
+        """Write the heartbeat if it is due, and adopt gaps."""
         latest = self._heartbeat(tx)
         if latest is not None and now >= latest + HEARTBEAT_SECONDS:
-            cutoff = self.cutoff(now, period)
-            tx.assign(vars(self), "_gaps", [gap for gap in self._gaps if gap[1] > cutoff])
             self._beat(tx, now, latest)
 
     def _beat(self, tx: Transaction, now: float, latest: float) -> None:
         gaps = self._gaps
         if now > latest + MIN_GAP:
-            gaps = [*gaps, (latest, now)]
+            gaps = [*gaps, (latest, now)][-MAX_GAPS:]
             log_event("downtime", logging.WARNING, since=_utc(latest), until=_utc(now), length=duration(now - latest))
         self._write(tx, gaps, max(now, latest))
 

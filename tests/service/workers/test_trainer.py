@@ -16,7 +16,13 @@ from departing.service.startup import open_service
 from departing.service.store import queries
 from departing.service.store.connection import connect
 from departing.service.uptime import latest_time
-from departing.service.workers.evidence import histogram, pending_since, pending_users, training_users
+from departing.service.workers.evidence import (
+    histogram,
+    large_segments,
+    pending_since,
+    pending_users,
+    training_users,
+)
 from departing.service.workers.served_learner import ServedBayes
 from departing.service.workers.trainer import Trainer
 from helpers.services import NAMES, FixedClock, recommend, run, service
@@ -168,14 +174,14 @@ def test_departures_that_become_known_are_news(address):
         assert not trainer._has_news(104, 0)
 
 
-def visits(served, n, click, start=0):
+def visits(served, n, click, start=0, segment=None):
     """Let users visit for one recommendation, one per second."""
     rng = np.random.default_rng(start)
 
     async def calls():
         for i in range(start, start + n):
             served.clock.time += 1.0
-            shown = await served.recommend(m.RecommendRequest(f"u{i}"))
+            shown = await served.recommend(m.RecommendRequest(f"u{segment}{i}", segment=segment))
             clicked = bool(rng.random() < click[shown.category])
             await served.feedback([m.Feedback(shown.event, clicked, True)])
         await served.flush()
@@ -289,3 +295,83 @@ def test_the_trainer_learns_priors_of_segments_and_mean_rewards(address):
         assert latest.categories == (*NAMES, "golf", "chess")
         assert latest.reward[3] == pytest.approx(latest.reward[:3].mean())
         assert latest.reward[4] == 7.5
+
+
+EQUAL = {"news": 0.5, "sports": 0.5, "music": 0.5}
+
+
+def limit_segments(monkeypatch, users, segments):
+    monkeypatch.setattr("departing.service.workers.evidence.MIN_SEGMENT_USERS", users)
+    monkeypatch.setattr("departing.service.workers.evidence.MAX_SEGMENTS", segments)
+
+
+def test_segments_keep_their_priors_until_others_are_twice_as_large(address, monkeypatch):
+    limit_segments(monkeypatch, 4, 2)
+    with service(address, departures_reported=True) as served, closing(connect(address)) as database:
+        for name, users in (("a", 6), ("b", 5), ("c", 3)):
+            visits(served, users, EQUAL, segment=name)
+        assert large_segments(database) == ("a", "b")
+        visits(served, 6, EQUAL, 10, segment="c")
+        assert large_segments(database) == ("a", "c")
+        assert large_segments(database, ("a", "b")) == ("a", "b")
+        assert large_segments(database, ("a", "c")) == ("a", "c")
+        visits(served, 2, EQUAL, 20, segment="c")
+        assert large_segments(database, ("a", "b")) == ("a", "c")  # 11 users, more than twice 5
+        limit_segments(monkeypatch, 10, 2)
+        assert large_segments(database) == ()
+        assert large_segments(database, ("a", "b")) == ("a", "c")
+        assert large_segments(database, ("b", "c")) == ("b", "c")
+
+
+def test_with_a_half_life_segments_without_recent_users_lose_their_priors(address, monkeypatch):
+    limit_segments(monkeypatch, 4, 2)
+    with service(address, departures_reported=True) as served, closing(connect(address)) as database:
+        for name, users in (("old", 40), ("a", 10), ("b", 10)):
+            visits(served, users, EQUAL, segment=name)
+            served.clock.time += 1000.0
+        now = served.clock.time = served.clock.time - 1000.0
+        assert large_segments(database, ("a", "old")) == ("a", "old")
+        assert large_segments(database, ("a", "old"), 500.0, now) == ("a", "b")  # 40 / 2 ** 4 are fewer than 10
+        assert large_segments(database, ("a", "old"), 300.0, now) == ()
+        visits(served, 10, EQUAL, 20, segment="a")
+        assert large_segments(database, ("a", "old"), 300.0, served.clock.time) == ("a", "b")
+
+
+def test_a_learner_with_other_segments_keeps_what_it_has_learned():
+    learner = ServedBayes(2, ["news", "sports"], seed=1)
+    learner._budget.spent, learner._remembered, learner._added = 7.0, [dp.Fixed(1)], [1]
+    learner.rng.random()
+    kept = learner.posterior, learner._remembered, learner._added, learner.rng.bit_generator.state
+    learner.set_segments(("a", "b"))
+    assert (learner.segments, learner.distinguishes_segments) == (("a", "b"), True)
+    budget = learner._segment_budget
+    assert (budget.spent, len(budget.parts)) == (7.0, 3)
+    budget.spent, learner.concentration = 9.0, 64.0
+    for part, category in zip(budget.parts, (0, 1, 0), strict=True):
+        part.greedy = dp.Fixed(category)
+    learner.set_segments(("b", "c"))
+    assert learner._segment_budget.greedy == [dp.Fixed(1), None, dp.Fixed(0)]
+    assert (learner._segment_budget.spent, learner.concentration) == (9.0, 64.0)
+    assert len(learner._by_segment.shares) == 3
+    again = ServedBayes.from_state(learner.state())
+    assert (again.segments, again._segment_budget.greedy) == (("b", "c"), learner._segment_budget.greedy)
+    learner.set_segments(())
+    assert (learner.segments, learner._budget.spent, learner._segment_budget.parts) == (None, 9.0, [])
+    assert kept == (learner.posterior, learner._remembered, learner._added, learner.rng.bit_generator.state)
+
+
+def test_the_trainer_keeps_its_learner_when_segments_change(address, monkeypatch):
+    limit_segments(monkeypatch, 20, 2)
+    with service(address, learn=True, departures_reported=True) as served, closing(connect(address)) as training:
+        trainer = Trainer(training, types=1)
+        assert trainer.step()
+        learner, segments = trainer.learner, []
+        for start, counts in enumerate(({"a": 30}, {"b": 25}, {"c": 60}, {"b": 15})):
+            for name, users in counts.items():
+                visits(served, users, EQUAL, 100 * start, segment=name)
+            assert trainer.step()
+            run(served.refresh())
+            assert trainer.learner is learner
+            segments.append(learner.segments)
+        assert segments == [None, ("a", "b"), ("a", "c"), ("a", "c")]
+        assert Trainer(training, types=1).learner.segments == ("a", "c")

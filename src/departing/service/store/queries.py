@@ -140,9 +140,9 @@ AGED_COUNTS = f"""
 SELECT counts, segment, CAST((? - arrived) / ? AS BIGINT) AS age, count(*) * ? FROM users
 WHERE number % ? = 0 AND NOT ({_PENDING}) GROUP BY counts, segment, age
 """
-LARGE_SEGMENTS = """
-SELECT segment FROM users WHERE segment IS NOT NULL GROUP BY segment HAVING count(*) >= ?
-ORDER BY count(*) DESC, segment LIMIT ?
+AGED_SEGMENTS = """
+SELECT segment, CAST((? - arrived) / ? AS BIGINT) AS age, count(*) FROM users WHERE segment IS NOT NULL
+GROUP BY segment, age
 """
 AGED_REWARDS = """
 SELECT d.category, CAST((? - f.time) / ? AS BIGINT) AS age, count(*), sum(f.reward)

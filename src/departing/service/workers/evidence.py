@@ -23,6 +23,9 @@ from departing.service.uptime import cutoff_time, read_gaps
 from departing.service.workers.served_learner import Part
 
 MIN_SEGMENT_USERS, MAX_SEGMENTS = 50, 20  # of a segment, and segments, with priors of their own: a block takes longer
+# Users of a segment that has a prior count this many times, so that segments of one size do not take turns: of two
+# with 50 users each, one gets twice as many as the other with a probability of 0.1 %, and less with more users.
+KEEP_FACTOR = 2.0
 NO_AGE = 1e15  # seconds; no user is as old
 STEPS_PER_HALF_LIFE = 16  # of the age of users, rounded down: relative to each other, weights are accurate to 2 %
 MAX_WEIGHTED_USERS = 1_000_000  # with more, every n-th of them is used: their counts and ages hardly repeat
@@ -74,10 +77,30 @@ class TrainingUsers(NamedTuple):
         return sum(len(weights) for _, weights in self.parts)
 
 
-def large_segments(snapshot: Database) -> tuple[str, ...]:
-    """Return the segments with enough users for a prior of their own; none if there is only one."""
-    names = sorted(name for (name,) in snapshot.execute(queries.LARGE_SEGMENTS, MIN_SEGMENT_USERS, MAX_SEGMENTS))
+def large_segments(
+    snapshot: Database, current: Sequence[str] = (), half_life: float = inf, now: float = 0.0
+) -> tuple[str, ...]:
+    """Return the segments with enough users for a prior of their own; none if there is only one.
+
+    Users have the weights of `training_users`. The `current` segments stay until others are clearly larger.
+    """
+    weights = dict[str, float]()
+    for name, age, n in snapshot.execute(queries.AGED_SEGMENTS, now, _age_step(half_life)):
+        kept = KEEP_FACTOR if name in current else 1.0
+        weights[name] = weights.get(name, 0.0) + kept * n * _weight(age)
+    large = sorted((-weight, name) for name, weight in weights.items() if weight >= MIN_SEGMENT_USERS)
+    names = sorted(name for _, name in large[:MAX_SEGMENTS])
     return tuple(names) if len(names) > 1 else ()
+
+
+def _age_step(half_life: float) -> float:
+    """Return the unit of ages, in seconds."""
+    return min(half_life / STEPS_PER_HALF_LIFE, NO_AGE)
+
+
+def _weight(age: int) -> float:
+    """Return the weight of a user, or of a reward, by the age in steps."""
+    return float(0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE))
 
 
 def training_users(
@@ -90,7 +113,7 @@ def training_users(
 ) -> TrainingUsers:
     """Return users by segment, with weights: that of a user is halved in every half-life since the arrival."""
     ((users,),) = snapshot.execute(queries.USER_COUNT)
-    step, every = min(half_life / STEPS_PER_HALF_LIFE, NO_AGE), users // MAX_WEIGHTED_USERS + 1
+    step, every = _age_step(half_life), users // MAX_WEIGHTED_USERS + 1
     place = {name: i for i, name in enumerate(segments)}
     sums = [dict[tuple[int, ...], list[float]]() for _ in range(len(segments) + 1)]
 
@@ -100,7 +123,7 @@ def training_users(
             each[power] += weight**power * n
 
     for blob, segment, age, n in snapshot.execute(queries.AGED_COUNTS, now, step, every, every, since):
-        add(msgspec.msgpack.decode(blob, type=list[int]), segment, 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE), n)
+        add(msgspec.msgpack.decode(blob, type=list[int]), segment, _weight(age), n)
     for row, segment, n in _pending_counts(snapshot, since):
         add(row, segment, 1.0, n)
     totals, parts = np.zeros(3), list[Part]()  # of the users, of their weights, and of the squares
@@ -125,10 +148,9 @@ def mean_rewards(
     of the others.
     """
     assumed = {int(category): float(value) for category, value in snapshot.execute(queries.ASSUMED_REWARDS)}
-    step = min(half_life / STEPS_PER_HALF_LIFE, NO_AGE)
     sums = np.zeros((n_categories, 2))
-    for category, age, n, total in snapshot.execute(queries.AGED_REWARDS, now, step):
-        sums[category] += 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE) * np.array([n, total])
+    for category, age, n, total in snapshot.execute(queries.AGED_REWARDS, now, _age_step(half_life)):
+        sums[category] += _weight(age) * np.array([n, total])
     known = sums[:, 0] > 0
     if not sums[:, 1].any():
         if given is None:

@@ -85,6 +85,21 @@ class ServedBayes(Bayes):
         self.restrict(allowed)
         return self._block()
 
+    def set_segments(self, segments: tuple[str, ...]) -> None:
+        """Set the segments of the next blocks; everything that was learned about the users and the others stays."""
+        before, budget, concentration = self.segments or (), self._segment_budget, self.concentration
+        if segments == before:
+            return
+        self._set_segments(segments or None)
+        self.concentration = concentration
+        if not segments:
+            self._budget.spent = budget.spent
+            return
+        self._segment_budget.spent = budget.spent if before else self._budget.spent
+        known = dict(zip((*before, None), budget.parts, strict=True)) if before else {}
+        for i, name in enumerate((*segments, None)):
+            self._segment_budget.parts[i] = known.get(name, self._segment_budget.parts[i])
+
     def set_reward(self, reward: Sequence[float] | None, unit: str, horizon: int | None) -> None:
         """Set what is maximised from the next block on; the rewards of categories are estimated again every time."""
         self._set_objective(reward, unit, horizon)

@@ -162,11 +162,12 @@ class Trainer:
         self, names: Sequence[str], since: float, half_life: float | None, now: float
     ) -> tuple[TrainingUsers, tuple[str, ...]]:
         """Return the users in the store, and the segments with a prior of their own."""
-        segments = large_segments(self.database)
+        period = inf if half_life is None else half_life
+        current = () if self.learner is None else self.learner.segments or ()
+        segments = large_segments(self.database, current, period, now)
         if half_life is None and not segments:
             counts, users = histogram(self.database, len(names), since)
             return TrainingUsers([(counts, users)], float(users.sum())), segments
-        period = inf if half_life is None else half_life
         return training_users(self.database, len(names), since, segments, period, now), segments
 
     def _rewards(
@@ -184,13 +185,11 @@ class Trainer:
         return reward, str(stored[0][0]) if stored else default, horizon
 
     def _learner_for(self, names: Sequence[str], segments: tuple[str, ...]) -> ServedBayes:
-        """Return the learner, with the categories that were added; another one for other segments."""
+        """Return the learner, with these segments and with the categories that were added."""
         learner = self.learner
-        is_other = learner is None or tuple(learner.segments or ()) != segments
-        if learner is None or is_other or learner.n_categories > len(names):  # or an older backup was restored
-            learner = ServedBayes(
-                self.types, names, self.seed, growth=self.growth, segments=list(segments) if segments else None
-            )
+        if learner is None or learner.n_categories > len(names):  # an older backup was restored
+            learner = ServedBayes(self.types, names, self.seed, growth=self.growth)
+        learner.set_segments(segments)
         learner.set_reward(None, CLICKS, None)  # they are set for all categories together
         for name in names[learner.n_categories :]:
             learner.add_category(name)
