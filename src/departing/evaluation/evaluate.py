@@ -138,11 +138,21 @@ class Evaluation(Bounds):
         Returns
         -------
         DataFrame
-            One row for each type: type, share, value, lower, upper.
+            One row for each type: type, share, value, lower, upper. With segments one row for each type of each
+            segment, with the name in a column segment and the share of all users.
         """
-        columns = {"type": self.instance.types, "share": self.instance.prior}
-        bounds = {name: [getattr(each, name) for each in self.by_type] for name in ("value", "lower", "upper")}
-        return to_frame(columns | bounds)
+        parts = self.by_segment or {"": self}
+        shares = segment_shares(self.instance).tolist() or [1.0]
+        rows = [
+            (segment, name, share * own, bounds.value, bounds.lower, bounds.upper)
+            for (segment, part), share in zip(parts.items(), shares, strict=True)
+            for name, own, bounds in zip(part.instance.types, part.instance.prior, part.by_type, strict=True)
+        ]
+        names = ("segment", "type", "share", "value", "lower", "upper")
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        if not self.by_segment:
+            del columns["segment"]
+        return to_frame(columns)
 
     def _repr_html_(self) -> str:
         rows = [
