@@ -37,8 +37,7 @@ def test_evaluate_prints_values_in_the_unit_and_by_segment(file):
 
 
 def test_policies_of_equal_value_have_no_loss(file):
-    rows = [line for line in output("evaluate", file, "fixed:sport", "fixed:1", "fixed:news").splitlines()]
-    text = "\n".join(rows)
+    text = output("evaluate", file, "fixed:sport", "fixed:1", "fixed:news")
     assert "undecided" not in text
     assert "best" in text
     assert "none" in text

@@ -262,7 +262,7 @@ def test_features_in_another_order_than_those_of_the_policy_are_refused(fit):
     turned = dp.read_log(frame(users=2000), **(OPTIONS | {"segment": ["device", "country"]}))
     with pytest.raises(dp.InputError, match="in another order; read the log with `segment`='country,device'"):
         dp.off_policy_value(turned, BY_SEGMENT, types=2, bootstrap=20)
-    with pytest.raises(dp.InputError, match="fit has the segments 'de/desktop'.*, but the log has 'desktop/de'"):
+    with pytest.raises(dp.InputError, match=r"fit has the segments 'de/desktop'.*, but the log has 'desktop/de'"):
         dp.off_policy_value(turned, "fixed:offers", fit=fit, bootstrap=20)
 
 

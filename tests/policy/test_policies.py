@@ -383,7 +383,7 @@ def test_policies_for_other_segments_only_are_refused(use, by_name):
     policy = dp.Greedy(other)
     if by_name:
         policy = dp.BySegment({"a": dp.Fixed("fashion")}, default=dp.Fixed("electronics"))
-    with pytest.raises(dp.InputError, match=r"The policy is for the segments 'a'.*, but the instance has 'de/mobile'"):
+    with pytest.raises(dp.InputError, match=r"is for the segments 'a'.*, but the instance has 'de/mobile'"):
         use(site, policy)
     use(site, policy.in_segment(None) if by_name else dp.Fixed("offers"))
     use(site, dp.BySegment({"a": dp.Fixed(0), "de/mobile": dp.Fixed(1)}, default=dp.Fixed(2)))  # one is known

@@ -73,7 +73,7 @@ TIES = (TIED, "their order is unknown: a departure goes last, the others are shu
 
 INTEGER = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 FLOATING = ("FLOAT", "DOUBLE")
-LARGEST_WHOLE = 2**53  # from here on, floats do not have all integers
+MAX_INTEGER = 2**53  # from here on, floats do not have all integers
 NULL = '"NULL"'  # type of a column without values
 LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 MALFORMED_EXAMPLES = f"SELECT unnest(min(line, {MAX_EXAMPLES})) FROM malformed"
@@ -476,15 +476,15 @@ def category_type(categories: Sequence[str]) -> str:
 
 
 def as_text(column: str, column_type: str) -> str:
-    """SQL of a name in a column: whole numbers have no decimals, also in a column of floats.
+    """SQL of a name in a column: integers have no decimals, also in a column of floats.
 
     A column of integers with missing values is one of floats in pandas.
     """
     text = f"{column}::VARCHAR"
     if column_type not in FLOATING:
         return text
-    is_whole = f"{column} = trunc({column}) AND abs({column}) < {LARGEST_WHOLE}"
-    return f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
+    is_integer = f"{column} = trunc({column}) AND abs({column}) < {MAX_INTEGER}"
+    return f"CASE WHEN {is_integer} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
 
 
 def is_segment(field: str) -> bool:

@@ -62,8 +62,8 @@ class Objective:
             )
         if self.unit not in (CLICKS, instance.unit):  # clicks are the default
             raise InputError(
-                f"unit of the learner is {self.unit!r}, but {instance.unit!r} in the instance; create the learner with "
-                "the unit of the instance.",
+                f"unit of the learner is {self.unit!r}, but {instance.unit!r} in the instance; create the learner "
+                "with the unit of the instance.",
                 "unit",
             )
         if self.horizon is not None and self.horizon != instance.horizon:

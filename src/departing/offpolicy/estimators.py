@@ -145,12 +145,12 @@ def off_policy_value(
             f"fit has the categories {', '.join(fit.instance.categories)}, but the log has "
             f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
         )
-    if fit.instance.segments is not None and log.segments is not None:
-        if not set(fit.instance.segments.names) & set(log.segments):
-            raise InputError(
-                f"fit has the segments {list_names(fit.instance.segments.names)}, but the log has "
-                f"{list_names(log.segments)}; expected a fit of a log with the same features as `segment`."
-            )
+    known = () if fit.instance.segments is None else fit.instance.segments.names
+    if known and log.segments is not None and not set(known) & set(log.segments):
+        raise InputError(
+            f"fit has the segments {list_names(known)}, but the log has {list_names(log.segments)}; "
+            "expected a fit of a log with the same features as `segment`."
+        )
     if isinstance(log, Log) and log.rewards is not None and "reward" not in fit.instance.extensions:
         rewarded = fit.instance.replace(reward=log.rewards.mean, unit=log.unit)
         fit = replace(fit, instance=rewarded, rewards=log.rewards)

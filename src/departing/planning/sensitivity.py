@@ -1,6 +1,7 @@
 """Sensitivity: the value of a plan, and the best plan, if the instance differs from the assumed one."""
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,7 +48,7 @@ class Perturbation:
     optimal_value: float
     plan_value: float
     first: tuple[int, int, int]
-    by_segment: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    by_segment: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def loss(self) -> float:
@@ -67,7 +68,7 @@ class Sensitivity:
     by: float
     first: tuple[int, int, int]
     perturbations: tuple[Perturbation, ...]
-    by_segment: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    by_segment: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
 
     def of(self, field: str) -> tuple[Perturbation, ...]:
         """Return the perturbations of one field: 'click', 'depart' or 'prior'."""

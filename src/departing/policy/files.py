@@ -70,8 +70,8 @@ class SerializablePolicy(ABC):
             Events of one user in the place of counts: names of categories, and outcomes "click" and "no-click" (or
             True and False).
         segment : str, or sequence of str or None of shape (...), optional
-            Segment of all users or of each. None and names that the policy does not know stand for an unknown segment;
-            policies that do not depend on segments ignore it.
+            Segment of all users or of each. None and names that the policy does not know stand for an unknown
+            segment; policies that do not depend on segments ignore it.
 
         Returns
         -------
