@@ -89,3 +89,12 @@ def test_nothing_remains_at_the_horizon():
     left = ~table["departed"] & (table["events"] < 3)
     assert (table.loc[left, "recommendation"] == "news").all()
     assert (table.loc[left, "expected_remaining_clicks"] > 0).all()
+
+
+def test_a_policy_by_segment_serves_an_instance_without_segments():
+    log = dp.read_log(events_in_segments(1), segment="country", **READING)
+    none = dp.Instance([0.7, 0.3], CLICK, 0.5, 0.1, categories=NAMES)
+    policy = dp.BySegment({"de": dp.Fixed("film")}, default=dp.Fixed("sport"))
+    table = dp.assign(log, none, policy).to_frame()
+    active = table[table["recommendation"].notna()]
+    assert (active["recommendation"] == np.where(active["segment"] == "de", "film", "sport")).all()

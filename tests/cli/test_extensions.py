@@ -36,6 +36,38 @@ def test_evaluate_prints_values_in_the_unit_and_by_segment(file):
     assert rows[0]["by_segment"]["desktop"]["upper"] == value.by_segment["desktop"].upper
 
 
+def test_policies_of_equal_value_have_no_loss(file):
+    text = output("evaluate", file, "fixed:sport", "fixed:1", "fixed:news")
+    assert "undecided" not in text
+    assert "best" in text
+    assert "none" in text
+
+
+def test_the_plan_of_segments_describes_them_first(file):
+    plan = dp.plan(dp.Instance.load(file))
+    assert " ".join(output("plan", file).split()).startswith(" ".join(plan.describe().split()))
+
+
+def test_the_sensitivity_of_a_plan_names_the_segments_that_change(tmp_path):
+    site = dp.Instance(
+        None,
+        [[0.5, 0.2], [0.3, 0.6]],
+        0.5,
+        categories=["news", "sport"],
+        segments=dp.Segments(["close", "clear"], [0.2, 0.8], [[0.54, 0.46], [0.0, 1.0]]),
+    )
+    site.save(tmp_path / "site.toml")
+    text = output("plan", tmp_path / "site.toml", "--sensitivity", 0.2)
+    assert "in close" in " ".join(text.split())
+    values = json_output("plan", tmp_path / "site.toml", "--sensitivity", 0.2)["sensitivity"]
+    assert set(values["by_segment"]) == {"close", "clear"}
+    assert values["shifts"][0]["by_segment"].keys() == values["by_segment"].keys()
+
+
+def test_learning_states_the_unit_in_json(file):
+    assert json_output("learn", file, "bayes", "--users", 50)["unit"] == "euro"
+
+
 def test_simulate_prints_and_logs_rewards(file, tmp_path):
     text = output("simulate", file, "greedy", "--users", "2e4")
     assert "euro per user" in text

@@ -18,6 +18,9 @@ def some_table():
 
 
 NAMES = magazine().categories
+SEGMENTED = magazine().replace(
+    prior=None, segments=dp.Segments(["mobile", "desktop"], [0.5, 0.5], [[0.9, 0.1, 0], [0, 0.1, 0.9]])
+)
 EXAMPLES = [
     dp.Fixed(2),
     dp.Threshold(first=1, steps=3, then=0),
@@ -32,6 +35,9 @@ EXAMPLES = [
     dp.Table(np.zeros((0, 3, 4), np.int64), [], fallback=dp.Greedy(magazine())),
     dp.Table(np.zeros((1, 3, 4), np.int64), [1], fallback=some_table()),
     dp.BySegment({"mobile": dp.Greedy(magazine()), "desktop": dp.Fixed(1)}, default=dp.Threshold(1, 2, 0)),
+    dp.Greedy(SEGMENTED),
+    dp.Alpha(SEGMENTED, SEGMENTED.fixed_values, [0, 1, 2]),
+    dp.Table(np.zeros((1, 3, 4), np.int64), [1], fallback=dp.Greedy(SEGMENTED)),
 ]
 NAMED = [
     (dp.Fixed("music"), dp.Fixed(2)),
@@ -122,6 +128,32 @@ class TestPolicy:
         each[..., 1] |= ~each.any(axis=-1)
         shown = policy.recommend(seen, allowed=each)
         assert np.take_along_axis(each, shown[..., None], axis=-1).all()
+
+    @pytest.mark.parametrize("shape", [(), (7,), (0,), (2, 3)])
+    def test_users_of_a_segment_get_its_policy(self, policy, shape):
+        seen, names = counts(*shape), RNG.choice(np.array(["mobile", "tablet", None]), shape)
+        mask = RNG.random((*shape, 3)) < 0.5
+        mask[..., 1] |= ~mask.any(axis=-1)
+        for allowed in (None, mask):
+            restricted = {} if allowed is None else {"allowed": allowed}
+            answer = policy.recommend(seen, segment=names.tolist(), **restricted)
+            assert answer.shape == shape
+            for name in ("mobile", "tablet", None):
+                own = policy.in_segment(name).recommend(seen, **restricted)
+                assert (answer == own)[np.asarray(names) == name].all()
+                assert (policy.recommend(seen, segment=name, **restricted) == own).all()
+        assert policy.in_segment(None).recommend(seen).tolist() == policy.recommend(seen).tolist()
+
+    def test_events_and_a_segment_give_the_name_of_a_category(self, policy):
+        named = policy.resolve(NAMES)
+        first = named.in_segment("mobile").recommend(np.zeros((3, 4), int))
+        assert named.recommend(events=[], segment="mobile") == NAMES[int(first)]
+
+    def test_invalid_segments_are_refused(self, policy):
+        with pytest.raises(dp.InputError, match="one for each user"):
+            policy.recommend(counts(2), segment=["mobile"])
+        with pytest.raises(dp.InputError, match="segment contains 3; expected names"):
+            policy.recommend(counts(2), segment=["mobile", 3])
 
     def test_forbidding_everything_is_refused(self, policy):
         with pytest.raises(dp.InputError, match="allowed forbids every category"):

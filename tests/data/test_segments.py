@@ -290,3 +290,30 @@ def test_categories_in_two_spellings_are_noted_with_a_remedy(tmp_path):
     log = dp.read_log(write_rows(rows, tmp_path / "events.csv"))
     (note,) = [each for each in log.report.notes if "differ in case" in each]
     assert note.endswith("are separate categories; to merge them, write them alike in the log.")
+
+
+@pytest.mark.parametrize("ending", [None, "parquet"])
+def test_integers_in_columns_of_floats_have_no_decimals(tmp_path, ending):
+    """An integer column with a missing value is one of floats in pandas."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "user": range(8),
+            "time": 1.0,
+            "category": [1.0, 2.0] * 4,
+            "clicked": True,
+            "departed": True,
+            "plan": [1.0, 1.0, 2.0, 2.5, -3.0, 1e300, math.nan, math.inf],
+        }
+    )
+    source = frame
+    if ending:
+        source = tmp_path / f"log.{ending}"
+        frame.to_parquet(source)
+    log = dp.read_log(source, segment="plan")
+    assert log.categories == ("1", "2")
+    assert set(log.segments) == {"1", "2", "2.5", "-3", "1e+300", "inf"}
+    assert log.segment_users[log.segments.index("1")] == 2
+    whole = frame.assign(plan=frame["plan"].where(frame["plan"].abs() < 9, 7).astype("int64"), category=[1, 2] * 4)
+    assert {"1", "2", "-3"} < set(dp.read_log(whole, segment="plan").segments)
+    assert dp.read_log(source, categories=["1", "2"]).report.used == 8

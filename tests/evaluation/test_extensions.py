@@ -221,6 +221,16 @@ def test_continuation_values_start_with_the_value_of_the_policy(policy, horizon)
         assert within == pytest.approx(dp.evaluate(shorter, policy).value, abs=1e-7)
 
 
+def test_the_data_frame_has_a_row_for_each_type_of_each_segment():
+    value = dp.evaluate(site().replace(segments=DEVICES), "greedy")
+    frame = value.to_frame()
+    assert frame["segment"].tolist() == ["mobile", "mobile", "desktop", "desktop"]
+    assert frame["share"].sum() == pytest.approx(1)
+    assert (frame["share"] * frame["value"]).sum() == pytest.approx(value.value)
+    assert frame["value"].tolist()[:2] == [each.value for each in value.by_segment["mobile"].by_type]
+    assert "segment" not in dp.evaluate(site(), "greedy").to_frame()
+
+
 def test_texts_name_the_unit_and_the_segments():
     value = dp.evaluate(site().replace(prior=None, segments=DEVICES), dp.Fixed(0))
     assert value.describe() == f"Expected reward of {value.value:.6g} euro per user."

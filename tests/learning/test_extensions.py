@@ -139,6 +139,8 @@ def test_learners_refuse_what_they_do_not_fit():
         (ULCB(2), priced, "instance.reward is set, but ULCB"),
         (dp.UCBHybrid.fixed(2, users=10, epsilon=0.1), priced, "instance.reward is set, but the index of UCB-Hybrid"),
         (dp.Bayes(2, 2, reward=[1, 4], unit="euro"), priced, "reward of the learner is"),
+        (dp.Bayes(2, 2, reward=[1, 3], unit="usd"), priced, "unit of the learner is 'usd', but 'euro' in"),
+        (dp.Bayes(2, 2, segments=2), SEGMENTED, "'segment 0', 'segment 1', but the instance has 'mobile'"),
         (dp.Bayes(2, 2, segments=["a", "b"]), TWO, "The learner has the segments 'a', 'b', but the"),
     ):
         with pytest.raises(InputError, match=sentence):

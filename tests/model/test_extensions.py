@@ -41,6 +41,29 @@ def test_the_values_of_fixed_policies_include_rewards_and_horizon():
     np.testing.assert_allclose(instance.fixed_values[:, 0], expected, rtol=1e-14)
 
 
+def test_the_data_frame_has_rewards():
+    frame = shop().to_frame()
+    assert frame["reward"].tolist() == [1.0, 10.0, 1.0, 10.0]
+    assert frame["category"].tolist()[:2] == ["category 0", "category 1"]
+    assert "reward" not in dp.Instance([0.4, 0.6], CLICK).to_frame()
+
+
+def test_new_segments_replace_the_prior():
+    others = dp.Segments(["all"], [1.0], [[0.3, 0.7]])
+    assert shop().replace(segments=others).prior.tolist() == [0.3, 0.7]
+    assert shop().replace(segments=None).prior.tolist() == shop().prior.tolist()
+    assert shop().replace(prior=[0.1, 0.9], segments=None).prior.tolist() == [0.1, 0.9]
+    with pytest.raises(dp.InputError, match="omit the prior, or set `segments` to None"):
+        shop().replace(prior=[0.1, 0.9])
+
+
+def test_the_representation_can_be_evaluated():
+    for instance in (shop(), shop().replace(segments=None), shop(depart_on_click=0.1)):
+        assert eval(repr(instance), {"Instance": dp.Instance, "Segments": dp.Segments}) == instance
+    many = dp.Segments([str(i) for i in range(60)], np.full(60, 1 / 60), np.full((60, 2), 0.5))
+    assert repr(shop().replace(segments=many)).startswith("<Instance with 2 categories")
+
+
 def test_relabelling_moves_rewards_and_priors_of_segments():
     other = shop(categories=["a", "b"]).relabel(categories=[1, 0], types=[1, 0])
     assert other.reward.tolist() == [10.0, 1.0]

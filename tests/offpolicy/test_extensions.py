@@ -238,3 +238,40 @@ def test_the_value_of_a_category_without_reward_is_zero(fit, log):
     )
     assert value.dm.upper < 1e-300
     assert value.extrapolation.share == 0
+
+
+def test_segments_that_the_policy_does_not_know_are_reported(log, fit):
+    def warnings(log, policy, **options):
+        value = dp.off_policy_value(log, policy, bootstrap=20, **options)
+        return [text for text in value.warnings if "unknown segments" in text]
+
+    partly = dp.BySegment({"de/mobile": dp.Fixed("offers")}, dp.Fixed("fashion"))
+    (text,) = warnings(log, partly, fit=fit)
+    share = 1 - log.segment_users[log.segments.index("de/mobile")] / log.users
+    assert f"does not know the segments of {share:.0%} of the users, 'de/desktop', 'fr/desktop', 'fr/mobile'" in text
+    devices = dp.read_log(frame(), **(OPTIONS | {"segment": "device"}))
+    (text,) = warnings(devices, partly, types=2)
+    assert "100% of the users, 'desktop', 'mobile'" in text
+    (text,) = warnings(dp.read_log(frame(), **(OPTIONS | {"segment": None})), dp.Greedy(SITE), types=2)
+    assert "but the log has no segments" in text
+    assert not warnings(log, "greedy", fit=fit)
+    assert not warnings(log, dp.Fixed("offers"), fit=fit)
+
+
+def test_features_in_another_order_than_those_of_the_policy_are_refused(fit):
+    turned = dp.read_log(frame(users=2000), **(OPTIONS | {"segment": ["device", "country"]}))
+    with pytest.raises(dp.InputError, match="in another order; read the log with `segment`='country,device'"):
+        dp.off_policy_value(turned, BY_SEGMENT, types=2, bootstrap=20)
+    with pytest.raises(dp.InputError, match=r"fit has the segments 'de/desktop'.*, but the log has 'desktop/de'"):
+        dp.off_policy_value(turned, "fixed:offers", fit=fit, bootstrap=20)
+
+
+def test_users_by_segment_are_all_users_of_the_log():
+    """Users whose only step is pending have no confirmed step."""
+    table = frame(days=20).drop(columns="departed")
+    log = dp.read_log(table, **OPTIONS, inactive_after="8 days")
+    assert log.confirmed.users < log.users
+    value = dp.off_policy_value(log, BY_SEGMENT, types=2, bootstrap=20)
+    users = dict(zip(log.segments, log.segment_users.tolist(), strict=True))
+    assert {name: part.users for name, part in value.by_segment.items()} == users
+    assert sum(users.values()) == value.users

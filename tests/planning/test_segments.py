@@ -167,3 +167,21 @@ def test_the_legend_of_the_segments_covers_no_text():
     for text in (axes.xaxis.label, *axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels()):
         assert not legend.overlaps(text.get_window_extent(renderer))
     assert legend.y1 <= figure.bbox.height
+
+
+def test_sensitivity_reports_the_first_category_of_every_segment():
+    """The common prior is far from the decision boundary, that of the small segment is close to it."""
+    segments = dp.Segments(["close", "clear"], [0.2, 0.8], [[0.54, 0.46], [0.0, 1.0]])
+    instance = dp.Instance(None, [[0.5, 0.2], [0.3, 0.6]], 0.5, segments=segments)
+    plan = dp.plan(instance)
+    result = plan.sensitivity(0.2)
+    assert result.by_segment.keys() == plan.by_segment.keys()
+    assert {each.first[0] for each in result.perturbations} == {result.first[0]}
+    changed = [result.changed(each) for each in result.perturbations]
+    assert any(changed)
+    for each, new in zip(result.perturbations, changed, strict=True):
+        starts = {name: first[0] for name, first in each.by_segment.items()}
+        assert starts == {name: first[0] for name, first in result.by_segment.items()} | new
+    plain = dp.plan(instance.in_segment("close")).sensitivity(0.2)
+    for each in plain.perturbations:
+        assert plain.changed(each) == ({} if each.first[0] == plain.first[0] else {None: each.first[0]})

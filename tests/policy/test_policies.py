@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import departing as dp
-from departing.model.examples import blog, magazine
+from departing.model.examples import blog, magazine, shop
 from departing.model.files import write_document
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, to_policy
-from departing.policy.protocol import recommended, resolve_policy
+from departing.policy.protocol import Reordered, policy_in_segment, recommended, resolve_policy
 from helpers.strategies import Opaque
 
 
@@ -364,3 +364,46 @@ def test_a_long_walk_has_a_short_description_and_no_loop_over_its_phases():
     assert walk.describe(["a", "b", "c"]) == "a × 1, b × 1, " * 10 + "…, then c"
     walk.__dict__["phase_categories"] = walk.phase_categories.view(NotIterable)
     assert walk.recommend(np.zeros((3, 4), np.int64), allowed=[2]) == 2
+
+
+USES = {
+    "evaluate": dp.evaluate,
+    "simulate": lambda site, policy: dp.simulate(site, policy, users=10),
+    "compare": lambda site, policy: dp.compare(site, "greedy", policy, users=10),
+    "power": lambda site, policy: dp.power(site, policy, against="greedy", clicks_only=True),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("by_name", [True, False])
+def test_policies_for_other_segments_only_are_refused(use, by_name):
+    site = shop()
+    own = site.segments
+    other = site.replace(prior=None, segments=dp.Segments(["a", "b", "c", "d"], own.share, own.prior))
+    policy = dp.Greedy(other)
+    if by_name:
+        policy = dp.BySegment({"a": dp.Fixed("fashion")}, default=dp.Fixed("electronics"))
+    with pytest.raises(dp.InputError, match=r"is for the segments 'a'.*, but the instance has 'de/mobile'"):
+        use(site, policy)
+    use(site, policy.in_segment(None) if by_name else dp.Fixed("offers"))
+    use(site, dp.BySegment({"a": dp.Fixed(0), "de/mobile": dp.Fixed(1)}, default=dp.Fixed(2)))  # one is known
+
+
+def test_policies_that_contain_a_policy_by_segment_depend_on_the_segment():
+    by_segment = dp.BySegment({"de": Opaque(dp.Fixed(1))}, default=dp.Fixed(0))
+    table = dp.Table(np.zeros((0, 3, 4), int), [], fallback=by_segment)
+    start = np.zeros((3, 4), int)
+    assert table.segment_names == ("de",)
+    assert int(table.recommend(start, segment="de")) == 1
+    turned = Reordered(by_segment, [1, 0, 2])
+    assert turned.segment_names == ("de",)
+    assert int(policy_in_segment(turned, "de").recommend(start)) == 0
+    assert int(policy_in_segment(turned, "fr").recommend(start)) == 1
+
+
+def test_plans_of_all_methods_recommend_by_segment():
+    for site in (shop(), shop().replace(horizon=3)):
+        plan = dp.plan(site, gap=0.01)
+        for name in (*site.segments.names, "tablet"):
+            own = plan.by_segment.get(name, plan.common).policy
+            assert plan.policy.recommend(events=[], segment=name) == own.recommend(events=[])

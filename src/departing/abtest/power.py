@@ -16,7 +16,7 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICKS, Instance
 from departing.model.logged_policy import LoggedPolicy
 from departing.model.validation import MAX_USERS, check_fraction, check_instance, check_int
-from departing.policy.library import PolicyLike, describe, to_policy
+from departing.policy.library import PolicyLike, describe, policy_for
 
 LOG = "log"
 # Relative difference of two values below which they count as equal: that of the computed distributions is smaller.
@@ -208,7 +208,7 @@ def _log_notes(log: LoggedPolicy, control: Returns) -> list[str]:
 
 def _arm(instance: Instance, users_of: Instance, policy: PolicyLike, max_nodes: int | None) -> Returns:
     """Clicks of a policy for an instance, of the users of another one."""
-    resolved = to_policy(policy, instance.categories, instance)
+    resolved = policy_for(instance, policy)
     max_nodes = None if max_nodes is None else check_int("max_nodes", max_nodes)
     return policy_returns(describe(resolved, instance), users_of, resolved, max_nodes)
 

@@ -19,7 +19,7 @@ from departing.model.instance import Instance
 from departing.model.names import default_names, list_names
 from departing.model.tables import TABLE_SUFFIXES
 from departing.planning.plan import plan
-from departing.policy.library import PolicyLike, to_policy
+from departing.policy.library import PolicyLike, policy_for
 
 PLANNING_SECONDS = 60.0
 
@@ -100,7 +100,7 @@ def assign(
         policy = fit.policy
     if policy is None:
         policy = plan(instance, RELATIVE_GAP * instance.best_fixed[1], PLANNING_SECONDS).policy
-    chosen = to_policy(policy, instance.categories, instance)
+    chosen = policy_for(instance, policy)
     with ExitStack() as stack:
         part = None if output is None else stack.enter_context(table_file(log, output))
         users = stack.enter_context(log.user_histories())

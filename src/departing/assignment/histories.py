@@ -12,7 +12,7 @@ from departing.evaluation.remaining import remaining_clicks
 from departing.model.belief import IMPOSSIBLE, log_weights, posterior, row_max
 from departing.model.counts import Booleans, Integers, clicks, departed, hash_rows, steps
 from departing.model.instance import CLICK, LOG_ZERO, STAY, Floats, Instance
-from departing.policy.protocol import Policy, policy_in_segment, recommended
+from departing.policy.protocol import Policy, own_segments, policy_in_segment, recommended
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, 2^64 divided by the golden ratio: spreads hashes before the last step is added
 CHUNK = 2**16  # histories whose log weights are computed at once: tens of MB
@@ -105,7 +105,7 @@ def assign_histories(
     unknown = np.where(last >= 0, 2 * order[last // 2] + last % 2, -1)
     not_returned = histories.not_returned[histories.age[distinct]]
     segment = None if histories.segment is None else histories.segment[histories.history[distinct]]
-    if segment is None or instance.segments is None:
+    if segment is None or (instance.segments is None and not own_segments(policy)):
         made = _assigned(instance, policy, counts, unknown, not_returned)
     else:
         made = _empty_columns(len(key), instance.n_types)

@@ -92,7 +92,8 @@ def learn(
     changes = getattr(run.regret_curve, "changes", None)
     is_moving = isinstance(chosen, NonStationaryInstance)
     values = tables.learning_values(curves, rows, policy, is_moving) | {
-        "optimum": [optimum["lower"], optimum["upper"]]
+        "unit": first.unit,
+        "optimum": [optimum["lower"], optimum["upper"]],
     }
     if any(each is not None for each in detected):
         values["detected_changes"] = detected

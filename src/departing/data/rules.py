@@ -73,6 +73,7 @@ TIES = (TIED, "their order is unknown: a departure goes last, the others are shu
 
 INTEGER = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 FLOATING = ("FLOAT", "DOUBLE")
+MAX_INTEGER = 2**53  # from here on, floats do not have all integers
 NULL = '"NULL"'  # type of a column without values
 LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 MALFORMED_EXAMPLES = f"SELECT unnest(min(line, {MAX_EXAMPLES})) FROM malformed"
@@ -106,10 +107,10 @@ class Rules:
 
     def raw(self) -> str:
         """The view `raw`: the columns of the source under the names of their fields."""
-        columns = [
-            f"{quoted(name)}{'::VARCHAR' if self.kinds[field] == 'text' or is_segment(field) else ''} AS {field}_"
-            for field, name in self.fields.items()
-        ]
+        columns = []
+        for field, name in self.fields.items():
+            text = self.kinds[field] == "text" or is_segment(field)
+            columns.append(f"{as_text(quoted(name), self.types[field]) if text else quoted(name)} AS {field}_")
         columns += [f"NULL::BOOLEAN AS {field}_" for field in OPTIONAL if field not in self.fields]
         alias = self.unused_name("source_row")
         return f"CREATE VIEW raw AS SELECT {alias} AS full_row, {', '.join(columns)} FROM source AS {alias}"
@@ -163,7 +164,7 @@ class Rules:
         cases = " ".join(f"WHEN {test} THEN {i}" for i, test in enumerate(tests, 1))
         statements.append(
             f"CREATE OR REPLACE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS rejection_code FROM ("
-            f"SELECT raw.*, user_ AS u, {time.sql} AS t, category_::VARCHAR AS c, {clicked} AS y, "
+            f"SELECT raw.*, user_ AS u, {time.sql} AS t, {self._category()} AS c, {clicked} AS y, "
             f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {propensity} AS p, "
             f"{clicked_number} AS clicked_number, {departed_number} AS departed_number, "
             f"{self.missing('departed')} AS departed_missing, {self.missing('propensity')} AS propensity_missing"
@@ -236,10 +237,13 @@ class Rules:
             f"max(t) FROM (SELECT {time.sql} AS t FROM raw) WHERE t BETWEEN {first} AND {last} GROUP BY 1"
         )
 
+    def _category(self) -> str:
+        return as_text("category_", self.types["category"])
+
     def category_counts(self) -> str:
         """Query for the most frequent categories of the source, with the number of rows of each."""
         return (
-            f"SELECT category_::VARCHAR, count(*) FROM raw WHERE NOT {self.missing('category')} GROUP BY 1 "
+            f"SELECT {self._category()}, count(*) FROM raw WHERE NOT {self.missing('category')} GROUP BY 1 "
             f"ORDER BY 2 DESC, 1 LIMIT {MAX_CATEGORIES}"
         )
 
@@ -479,6 +483,18 @@ class Rules:
 def category_type(categories: Sequence[str]) -> str:
     """The type `category`, whose codes are the indices of the categories."""
     return f"CREATE TYPE IF NOT EXISTS category AS ENUM ({', '.join(map(literal, categories))})"
+
+
+def as_text(column: str, column_type: str) -> str:
+    """SQL of a name in a column: integers have no decimals, also in a column of floats.
+
+    A column of integers with missing values is one of floats in pandas.
+    """
+    text = f"{column}::VARCHAR"
+    if column_type not in FLOATING:
+        return text
+    is_integer = f"{column} = trunc({column}) AND abs({column}) < {MAX_INTEGER}"
+    return f"CASE WHEN {is_integer} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
 
 
 def is_segment(field: str) -> bool:

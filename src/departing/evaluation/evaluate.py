@@ -19,7 +19,7 @@ from departing.model.frames import to_frame
 from departing.model.instance import CLICK, EXTENSIONS, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int
 from departing.policy.alpha import Alpha
-from departing.policy.library import PolicyLike, to_policy
+from departing.policy.library import PolicyLike, policy_for
 from departing.policy.protocol import Policy, policy_in_segment
 from departing.policy.schedule import Schedule
 
@@ -138,11 +138,21 @@ class Evaluation(Bounds):
         Returns
         -------
         DataFrame
-            One row for each type: type, share, value, lower, upper.
+            One row for each type: type, share, value, lower, upper. With segments one row for each type of each
+            segment, with the name in a column segment and the share of all users.
         """
-        columns = {"type": self.instance.types, "share": self.instance.prior}
-        bounds = {name: [getattr(each, name) for each in self.by_type] for name in ("value", "lower", "upper")}
-        return to_frame(columns | bounds)
+        parts = self.by_segment or {"": self}
+        shares = segment_shares(self.instance).tolist() or [1.0]
+        rows = [
+            (segment, name, share * own, bounds.value, bounds.lower, bounds.upper)
+            for (segment, part), share in zip(parts.items(), shares, strict=True)
+            for name, own, bounds in zip(part.instance.types, part.instance.prior, part.by_type, strict=True)
+        ]
+        names = ("segment", "type", "share", "value", "lower", "upper")
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        if not self.by_segment:
+            del columns["segment"]
+        return to_frame(columns)
 
     def _repr_html_(self) -> str:
         rows = [
@@ -181,7 +191,7 @@ def evaluate(instance: Instance, policy: PolicyLike, gap: float = 1e-9, max_node
     ----------
     instance : Instance
         Users and categories. If it has segments, the policy of each is evaluated for its users, and the value is that
-        of all users, by the shares of the segments.
+        of all users, by the shares of the segments. If it has none, all users get the policy for unknown segments.
     policy : Policy, Plan or str
         Any object with a method `recommend(counts)`, or a short form: "greedy", "fixed:CATEGORY",
         "threshold:FIRST,STEPS,THEN", "walk:C,C,…,THEN", or the path of a saved policy.
@@ -200,7 +210,7 @@ def evaluate(instance: Instance, policy: PolicyLike, gap: float = 1e-9, max_node
     Raises
     ------
     InputError
-        If an argument is invalid, or the policy was made for other categories.
+        If an argument is invalid, or the policy was made for other categories or for other segments only.
 
     Examples
     --------
@@ -212,7 +222,7 @@ def evaluate(instance: Instance, policy: PolicyLike, gap: float = 1e-9, max_node
     0.6502905844
     """
     check_instance(instance, EXTENSIONS)
-    policy = to_policy(policy, instance.categories, instance)
+    policy = policy_for(instance, policy)
     gap = check_float("gap", gap, 0.0, np.inf)
     max_nodes = MAX_NODES // instance.n_categories + 1 if max_nodes is None else check_int("max_nodes", max_nodes)
     if instance.segments is None:

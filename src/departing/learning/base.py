@@ -353,6 +353,13 @@ class LearnerBase(ABC):
                 "a learner without segments.",
                 "segments",
             )
+        known = () if instance.segments is None else instance.segments.names
+        if self.segments is not None and known and not set(self.segments) & set(known):
+            raise InputError(
+                f"The learner has the segments {list_names(self.segments)}, but the instance has "
+                f"{list_names(known)}; create the learner with the segments of the instance.",
+                "segments",
+            )
         named = instance.categories != tuple(default_names("category", instance.n_categories))
         own = () if self._names is None or not named else self._names
         different = [i for i, name in enumerate(own) if name not in (instance.categories[i], f"category {i}")]

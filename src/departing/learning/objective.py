@@ -53,12 +53,18 @@ class Objective:
         return click if self.reward is None else self.reward[category] * click
 
     def check(self, instance: Instance) -> None:
-        """Raise `InputError` if the learner has rewards or a horizon other than those of `instance`."""
+        """Raise `InputError` if the learner has rewards, a unit or a horizon other than those of `instance`."""
         if self.reward is not None and self.reward != tuple(instance.reward.tolist()):
             raise InputError(
                 f"reward of the learner is {list(self.reward)}, but {instance.reward.tolist()} in the instance; "
                 "create the learner with the rewards of the instance.",
                 "reward",
+            )
+        if self.unit not in (CLICKS, instance.unit):  # clicks are the default
+            raise InputError(
+                f"unit of the learner is {self.unit!r}, but {instance.unit!r} in the instance; create the learner "
+                "with the unit of the instance.",
+                "unit",
             )
         if self.horizon is not None and self.horizon != instance.horizon:
             raise InputError(

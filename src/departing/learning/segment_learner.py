@@ -112,7 +112,7 @@ class SegmentLearner(ModelLearner):
     def _policy_of(self, policies: Policies) -> Policy:
         """One policy for all users; that of unknown segments is the last."""
         assert self.segments is not None
-        policy: Policy = BySegment(dict(zip(self.segments, policies[:-1], strict=True)), policies[-1])  # type: ignore[assignment]
+        policy: Policy = BySegment(dict(zip(self.segments, policies[:-1], strict=True)), policies[-1])
         return policy
 
 

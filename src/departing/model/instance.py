@@ -310,6 +310,9 @@ class Instance:
     def replace(self, **fields: Any) -> "Instance":
         """Return a copy with some constructor arguments replaced.
 
+        New segments determine the prior. To give an instance with segments another prior, replace its segments or
+        set them to None.
+
         >>> shop = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]])
         >>> shop.replace(prior=[0.5, 0.5], depart=0.5)
         Instance(prior=[0.5, 0.5], click=[[0.5, 0.28], [0.4, 0.39]], depart=0.5)
@@ -317,6 +320,8 @@ class Instance:
         own = {name: getattr(self, name) for name in self.__dataclass_fields__}
         if "reward" not in self.extensions:  # by default as many as there are categories
             del own["reward"]
+        if fields.get("segments") is not None:
+            own["prior"] = None
         return Instance(**(own | fields))
 
     @cached_property
@@ -334,12 +339,14 @@ class Instance:
         return hash(self._key)
 
     def __repr__(self) -> str:
-        fields = self.to_dict()
+        fields, size = self.to_dict(), self.click.size
+        if self.segments is not None:
+            fields["segments"], size = self.segments, max(size, self.segments.prior.size)
         if fields["categories"] == default_names("category", self.n_categories):
             del fields["categories"]
         if fields["types"] == default_names("type", self.n_types):
             del fields["types"]
-        if self.click.size > 100:
+        if size > 100:
             return f"<Instance with {self.n_categories} categories and {self.n_types} types>"
         return f"Instance({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
@@ -405,13 +412,15 @@ class Instance:
         Returns
         -------
         DataFrame
-            One row for each type and category: type, share, category, click, depart, depart_on_click.
+            One row for each type and category: type, share, category, click, depart, depart_on_click, and reward if
+            the instance has rewards.
         """
         return to_frame(self.columns())
 
     def columns(self) -> dict[str, Any]:
         """Columns of `to_frame`, `[M K]` each."""
         k, m = self.click.shape
+        rewards = {"reward": np.tile(self.reward, m)} if "reward" in self.extensions else {}
         return {
             "type": np.repeat(self.types, k),
             "share": np.repeat(self.prior, k),
@@ -419,7 +428,7 @@ class Instance:
             "click": self.click.T.reshape(-1),
             "depart": self.depart.T.reshape(-1),
             "depart_on_click": self.depart_on_click.T.reshape(-1),
-        }
+        } | rewards
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, as in a file."""

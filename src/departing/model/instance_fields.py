@@ -48,7 +48,9 @@ def check_common_prior(prior: npt.ArrayLike | None, segments: Segments | None) -
     common = segments.common_prior
     if prior is not None and (np.shape(prior) != common.shape or np.abs(np.asarray(prior) - common).max() > 1e-9):
         raise InputError(
-            f"prior is {prior!s:.80}, but the segments have the mean prior {common.tolist()!s:.80}; omit one of them."
+            f"prior is {prior!s:.80}, but the segments have the mean prior {common.tolist()!s:.80}; omit the prior, "
+            "or set `segments` to None.",
+            "prior",
         )
     return common if prior is None else prior
 

@@ -95,6 +95,12 @@ class Segments:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def __repr__(self) -> str:
+        fields = {"names": list(self.names), "share": self.share.tolist(), "prior": self.prior.tolist()}
+        if self.columns:
+            fields["columns"] = list(self.columns)
+        return f"Segments({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, as in a file."""
         fields: dict[str, Any] = {"columns": list(self.columns)} if self.columns else {}

@@ -47,7 +47,7 @@ class BootstrapEnsemble:
         """Evaluate a policy under instances of the same shape, for users of the segments of a log."""
         if segments is None:
             one = np.zeros(1, np.int64)
-            segments = LogSegments((None,), one + 1, (policy,), one, one)
+            segments = LogSegments((None,), one + 1, one + 1, (policy,), one, one)
         parts = [
             _evaluate_group([segments.of_group(each, g) for each in instances], own)
             for g, own in enumerate(segments.policies)

@@ -16,6 +16,7 @@ from departing.model.blas import one_blas_thread
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
+from departing.model.names import list_names
 from departing.model.progress import Progress
 from departing.model.validation import check_confidence, check_resamples, check_seed
 from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance, reward_errors
@@ -32,7 +33,7 @@ from departing.offpolicy.limits import (
     model_warnings,
     overlap_warnings,
 )
-from departing.offpolicy.log_segments import LogSegments
+from departing.offpolicy.log_segments import LogSegments, segment_warnings
 from departing.offpolicy.value import Estimate, OffPolicyValue, Overlap
 from departing.policy.library import GREEDY, PolicyLike, to_policy
 from departing.policy.protocol import Policy, recommended
@@ -106,8 +107,8 @@ def off_policy_value(
     Raises
     ------
     InputError
-        If an argument is invalid, policy, fit and log have different categories, or fewer than 10 users departed and
-        none reached a horizon.
+        If an argument is invalid, policy, fit and log have different categories, policy and log have segments of the
+        same features in another order, or fewer than 10 users departed and none reached a horizon.
 
     Examples
     --------
@@ -144,6 +145,12 @@ def off_policy_value(
             f"fit has the categories {', '.join(fit.instance.categories)}, but the log has "
             f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
         )
+    known = () if fit.instance.segments is None else fit.instance.segments.names
+    if known and log.segments is not None and not set(known) & set(log.segments):
+        raise InputError(
+            f"fit has the segments {list_names(known)}, but the log has {list_names(log.segments)}; "
+            "expected a fit of a log with the same features as `segment`."
+        )
     if log.reward is not None and "reward" not in fit.instance.extensions:
         fit = replace(fit, instance=fit.instance.replace(reward=log.reward, unit=log.unit))
     rewards = log.rewards if isinstance(log, Log) else None
@@ -154,6 +161,7 @@ def off_policy_value(
     if horizon != fit.instance.horizon:
         fit = replace(fit, instance=fit.instance.replace(horizon=horizon))
     policy = _resolve(log, policy, fit.instance)
+    notes = segment_warnings(log, policy)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     segments = LogSegments.of(log, policy)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy, segments)
@@ -164,7 +172,8 @@ def off_policy_value(
             errors = reward_errors(fit.instance, segments, fit.draw_rewards(REWARD_DRAWS, seed).std(axis=0))
     estimation = _Estimation(log, fit, policy, confidence, z, segments, log.users, errors)
     value = estimation.direct(ensemble)
-    notes = [HORIZON_REACHED.format(horizon)] if reached else []
+    if reached:
+        notes.append(HORIZON_REACHED.format(horizon))
     value = replace(value, warnings=(*ensemble.warnings, *notes, *model_warnings(log, value, segments)))
     parts = {i: estimation.of(i).direct(ensemble.only(i)) for i in _named(segments)}
     if not isinstance(log, Log):
@@ -232,7 +241,7 @@ class _Estimation:
 
     def of(self, segment: int) -> "_Estimation":
         """The same for one segment."""
-        users, errors = int(self.segments.users[segment]), self.reward_errors[[segment]]
+        users, errors = int(self.segments.all_users[segment]), self.reward_errors[[segment]]
         return replace(self, segments=self.segments.only(segment), users=users, reward_errors=errors)
 
     @property

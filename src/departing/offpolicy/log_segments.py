@@ -1,13 +1,18 @@
 """Segments of the users of a log, each with its share and its policy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from departing.formatting import format_share
 from departing.model.counts import Integers
+from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
-from departing.policy.protocol import Policy, policy_in_segment
+from departing.model.names import list_names
+from departing.model.segments import SEPARATOR
+from departing.policy.protocol import Policy, own_segments, policy_in_segment
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class LogSegments:
         Names of the S segments; a log without segments has one, None.
     users : array [S]
         Users of each segment with confirmed steps.
+    all_users : array [S]
+        Users of each segment, those whose only step is pending included.
     policies : tuple of Policy
         Policy of each group.
     group : array [S]
@@ -33,6 +40,7 @@ class LogSegments:
 
     names: tuple[str | None, ...]
     users: Integers
+    all_users: Integers
     policies: tuple[Policy, ...]
     group: Integers
     codes: Integers
@@ -45,11 +53,14 @@ class LogSegments:
             return cls(
                 (None,),
                 np.array([known.users]),
+                np.array([log.users]),
                 (policy_in_segment(policy, None),),
                 np.zeros(1, np.int64),
                 np.zeros(1, np.int64),
             )
-        users = np.append(known.segment_users, known.users - known.segment_users.sum())
+        users, every_user = (
+            np.append(each.segment_users, each.users - each.segment_users.sum()) for each in (known, log)
+        )
         kept = np.flatnonzero(users)
         every: tuple[str | None, ...] = (*known.segments, None)
         names = tuple(every[i] for i in kept.tolist())
@@ -57,7 +68,7 @@ class LogSegments:
         codes[kept] = np.arange(len(kept))
         policies: list[Policy] = []
         group = [_position(policy_in_segment(policy, name), policies) for name in names]
-        return cls(names, users[kept], tuple(policies), np.array(group), codes)
+        return cls(names, users[kept], every_user[kept], tuple(policies), np.array(group), codes)
 
     @property
     def share(self) -> Floats:
@@ -68,9 +79,8 @@ class LogSegments:
         """This segment alone."""
         policy = self.policies[self.group[segment]]
         codes = np.where(self.codes == segment, 0, -1)
-        return LogSegments(
-            (self.names[segment],), self.users[segment : segment + 1], (policy,), np.zeros(1, np.int64), codes
-        )
+        users = self.users[[segment]], self.all_users[[segment]]
+        return LogSegments((self.names[segment],), *users, (policy,), np.zeros(1, np.int64), codes)
 
     def shares_under(self, instance: Instance, fitted: Instance) -> Floats:
         """Shares `[S]` under a replicate of the `fitted` instance: those of the log, changed as in the replicate."""
@@ -108,3 +118,47 @@ def _position(policy: Policy, policies: list[Policy]) -> int:
             return i
     policies.append(policy)
     return len(policies) - 1
+
+
+def segment_warnings(log: Histories, policy: Policy) -> list[str]:
+    """Sentences about users whose segments a policy does not know; they get its policy for unknown segments.
+
+    Raises
+    ------
+    InputError
+        If the policy knows no segment of the log, but would if their features had another order.
+    """
+    known, named = own_segments(policy), log.segments
+    if not known:
+        return []
+    if named is None:
+        return [
+            f"The policy depends on the segments {list_names(known)}, but the log has no segments, so all users get "
+            "its policy for unknown segments. Name the columns of the features as `segment`."
+        ]
+    other = [i for i, name in enumerate(named) if name not in known]
+    order = _order(named, known, log.segment_columns) if len(other) == len(named) else ()
+    if order:
+        raise InputError(
+            f"The segments of the log, {list_names(named)}, have the features of those of the policy, "
+            f"{list_names(known)}, in another order; read the log with `segment`={','.join(order)!r}.",
+            "segment",
+        )
+    users = int(log.segment_users[other].sum())
+    if not users:
+        return []
+    return [
+        f"The policy does not know the segments of {format_share(users / log.users)} of the users, "
+        f"{list_names([named[i] for i in other])}, who get its policy for unknown segments; it has "
+        f"{list_names(known)}. Read the log with the features of which these are made as `segment`."
+    ]
+
+
+def _order(names: Sequence[str], known: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """The `columns` of `names` in the order of the features of `known`; () unless the features are the same."""
+    for name in names:
+        parts = name.split(SEPARATOR)
+        for other in (each.split(SEPARATOR) for each in known):
+            if sorted(parts) == sorted(other) and len(set(parts)) == len(parts) == len(columns):
+                return tuple(columns[parts.index(part)] for part in other)
+    return ()

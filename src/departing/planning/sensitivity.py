@@ -1,5 +1,6 @@
 """Sensitivity: the value of a plan, and the best plan, if the instance differs from the assumed one."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,10 @@ class Perturbation:
     plan_value : float
         Value of the original plan under the perturbed instance.
     first : tuple of int
-        Categories of the new optimal policy at the start, after a click and after a stay.
+        Categories of the new optimal policy at the start, after a click and after a stay. With segments, those for a
+        user of unknown segment.
+    by_segment : dict of str to tuple of int
+        The same for the users of each segment, if the instance has segments.
     """
 
     field: str
@@ -44,6 +48,7 @@ class Perturbation:
     optimal_value: float
     plan_value: float
     first: tuple[int, int, int]
+    by_segment: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def loss(self) -> float:
@@ -57,17 +62,25 @@ class Sensitivity:
 
     For every field all entries are raised, all are lowered (the prior: shifted towards each type), and some
     perturbations are random. The priors of segments are not perturbed.
-    `first` are the first categories of the original plan, as in `Perturbation`.
+    `first` and `by_segment` are the first categories of the original plan, as in `Perturbation`.
     """
 
     by: float
     first: tuple[int, int, int]
     perturbations: tuple[Perturbation, ...]
+    by_segment: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
 
     def of(self, field: str) -> tuple[Perturbation, ...]:
         """Return the perturbations of one field: 'click', 'depart' or 'prior'."""
         check_choice("field", field, FIELDS)
         return tuple(each for each in self.perturbations if each.field == field)
+
+    def changed(self, perturbation: Perturbation) -> dict[str | None, int]:
+        """Return the new first category of each segment in which it is another one; None stands for all users."""
+        if not self.by_segment:
+            return {None: perturbation.first[0]} if perturbation.first[0] != self.first[0] else {}
+        starts = {name: first[0] for name, first in perturbation.by_segment.items()}
+        return {name: start for name, start in starts.items() if start != self.by_segment[name][0]}
 
 
 def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None) -> Sensitivity:
@@ -79,11 +92,16 @@ def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None) -> Sen
     seconds = min(max(plan.seconds, MIN_SECONDS), MAX_SECONDS)
     rows = []
     fields = FIELDS if plan.instance.segments is None else FIELDS[:-1]  # segments have priors of their own
-    for field in fields:
-        for change, instance in _perturb(plan.instance, field, by, rng):
+    for name in fields:
+        for change, instance in _perturb(plan.instance, name, by, rng):
             best = plan_again(instance, gap, seconds, allowed=plan.allowed)
-            rows.append(Perturbation(field, change, best.value, plan.value_under(instance), first_categories(best)))
-    return Sensitivity(by, first_categories(plan), tuple(rows))
+            first = first_categories(best), _by_segment(best)
+            rows.append(Perturbation(name, change, best.value, plan.value_under(instance), *first))
+    return Sensitivity(by, first_categories(plan), tuple(rows), _by_segment(plan))
+
+
+def _by_segment(plan: "Plan") -> dict[str, tuple[int, int, int]]:
+    return {name: first_categories(each) for name, each in plan.by_segment.items()}
 
 
 def first_categories(plan: "Plan") -> tuple[int, int, int]:

@@ -28,6 +28,11 @@ class BeliefPolicy(SerializablePolicy):
         """The names of the instance's categories."""
         return self.instance.categories
 
+    @property
+    def segment_names(self) -> tuple[str, ...]:
+        """The names of the instance's segments."""
+        return () if self.instance.segments is None else self.instance.segments.names
+
     def _check_counts(self, counts: npt.ArrayLike) -> Integers:
         return as_counts(counts, self.instance.n_categories, "the policy's instance")
 

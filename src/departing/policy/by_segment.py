@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from departing.formatting import format_count
 from departing.model.counts import Integers
 from departing.model.errors import InputError
@@ -56,8 +53,14 @@ class BySegment(SerializablePolicy):
 
     @property
     def category_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The names of the categories, as far as the policies know them."""
-        return tuple(own_categories(self.default))
+        """The names of the categories, if one of the policies knows them."""
+        known = (own_categories(policy) for policy in (self.default, *self.policies.values()))
+        return tuple(next((names for names in known if names), ()))
+
+    @property
+    def segment_names(self) -> tuple[str, ...]:
+        """Names of the segments that have a policy."""
+        return tuple(self.policies)
 
     def in_segment(self, name: str | None) -> Policy:
         """Return the policy of a segment; the default one for an unknown segment.
@@ -66,41 +69,11 @@ class BySegment(SerializablePolicy):
         """
         return self.default if name is None else self.policies.get(name, self.default)
 
-    def recommend(  # type: ignore[override]
-        self,
-        counts: npt.ArrayLike | None = None,
-        allowed: Allowed = None,
-        *,
-        segment: str | Sequence[str | None] | None = None,
-        events: Events | None = None,
-    ) -> Integers | str:
-        """Recommend a category to each user; see `SerializablePolicy.recommend`.
-
-        Parameters
-        ----------
-        counts, allowed, events
-            As for every policy.
-        segment : str, or sequence of str of the shape of the users, optional
-            Segment of all users or of each; unknown segments get the default policy.
-        """
-        if segment is None or isinstance(segment, str):
-            policy: Any = self.in_segment(segment)
-            restricted = {} if allowed is None else {"allowed": allowed}
-            if events is not None:
-                return str(policy.recommend(events=events, **restricted))
-            return np.asarray(policy.recommend(counts, **restricted))
-        given = self._check_counts(counts if counts is not None else [])
-        names = np.asarray(segment, object)
-        if names.shape != given.shape[:-2]:
-            raise InputError(f"segment has shape {names.shape}; expected {given.shape[:-2]}, one for each user.")
-        answer = np.empty(names.shape, np.int64)
-        for name in set(names.reshape(-1).tolist()):
-            rows = names == name
-            policy = self.in_segment(name)
-            answer[rows] = (
-                policy.recommend(given[rows]) if allowed is None else policy.recommend(given[rows], allowed)
-            )
-        return answer
+    def _recommend_after(self, events: Events, allowed: Allowed, segment: str | None) -> str:
+        own = self.in_segment(segment)
+        if isinstance(own, SerializablePolicy):
+            return own._recommend_after(events, allowed, None)
+        return super()._recommend_after(events, allowed, segment)
 
     def _choose(self, counts: Integers) -> Integers:
         rows = counts.reshape(-1, *counts.shape[-2:])

@@ -10,11 +10,12 @@ from departing.model.errors import InputError, errors_in
 from departing.model.files import DOCUMENT_SUFFIXES, check_fields, read_document
 from departing.model.instance import Instance
 from departing.model.instance_fields import check_horizon
+from departing.model.names import list_names
 from departing.policy.alpha import Alpha
 from departing.policy.by_segment import BySegment
 from departing.policy.files import SerializablePolicy
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy, resolve_policy
+from departing.policy.protocol import Policy, own_segments, resolve_policy
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
@@ -120,6 +121,28 @@ def to_policy(policy: PolicyLike, categories: Sequence[str], instance: Instance 
         return parse_policy(policy, categories, instance)
     own = policy if hasattr(policy, "recommend") else getattr(policy, "policy", None)
     return resolve_policy(policy if own is None else own, categories)
+
+
+def policy_for(instance: Instance, policy: PolicyLike) -> Policy:
+    """Return the policy that `policy` stands for, to be used with the users of `instance`.
+
+    Users of segments that the policy does not know get its policy for unknown segments. If it knows none of the
+    segments of the instance, they are taken for another spelling or other features.
+
+    Raises
+    ------
+    InputError
+        As by `to_policy`, or if the policy depends on segments and the instance has other ones only.
+    """
+    chosen = to_policy(policy, instance.categories, instance)
+    known = own_segments(chosen)
+    if known and instance.segments is not None and not set(known) & set(instance.segments.names):
+        raise InputError(
+            f"The policy is for the segments {list_names(known)}, but the instance has "
+            f"{list_names(instance.segments.names)}; expected at least one in common. Rename the segments of the "
+            "instance, or pass policy.in_segment(None), the policy for unknown segments."
+        )
+    return chosen
 
 
 def parse_policy(text: str, categories: Sequence[str], instance: Instance | None = None) -> Policy:

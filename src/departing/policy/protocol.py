@@ -47,6 +47,11 @@ def policy_in_segment(policy: Policy, segment: str | None) -> Policy:
     return policy if own is None else cast(Policy, own(segment))
 
 
+def own_segments(policy: object) -> tuple[str, ...]:
+    """Names of the segments that a policy distinguishes; () if it ignores segments or does not say."""
+    return tuple(getattr(policy, "segment_names", ()))
+
+
 def resolve_policy(policy: object, names: Sequence[str] = ()) -> Policy:
     """Check that `policy` is a policy for the categories `names`, and replace category names in it by indices.
 
@@ -85,6 +90,12 @@ class Reordered:
         self.place = np.argsort(self.order)  # index of the policy's category in the new order
         own = own_categories(policy)
         self.category_names = tuple(own[i] for i in order) if own else ()
+        self.segment_names = own_segments(policy)
+
+    def in_segment(self, name: str | None) -> "Reordered":
+        """Return the policy for the users of a segment."""
+        own = policy_in_segment(self.policy, name)
+        return self if own is self.policy else Reordered(own, self.order.tolist())
 
     def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
         """Recommend a category to each user; see `Policy.recommend`."""

@@ -90,14 +90,15 @@ class Schedule(SerializablePolicy, ABC):
             object.__setattr__(reordered, "category_names", tuple(self.category_names[i] for i in order))
         return reordered
 
-    def _recommend_after(self, events: Events, allowed: Allowed) -> str:
+    def _recommend_after(self, events: Events, allowed: Allowed, segment: str | None) -> str:
         """Name of the category for one user; for a schedule of names its own and those of the events suffice."""
         own = [*(category for category, _ in self.given_phases), self.then]
         if self.category_names or not all(isinstance(category, str) for category in own):
-            return super()._recommend_after(events, allowed)
+            return super()._recommend_after(events, allowed, segment)
         named = [*own, *(category for category, _ in check_events(events))]
         named += [name for name in allowed if isinstance(name, str)] if isinstance(allowed, Sequence) else []
-        return self.resolve([str(name) for name in dict.fromkeys(named)])._recommend_after(events, allowed)
+        resolved = self.resolve([str(name) for name in dict.fromkeys(named)])
+        return resolved._recommend_after(events, allowed, segment)
 
     def _choose(self, counts: Integers) -> Integers:
         return np.asarray(self.phase_categories[self._phase(counts)])

@@ -19,6 +19,8 @@ from departing.policy.protocol import (
     Mask,
     Policy,
     check_category_refs,
+    own_segments,
+    policy_in_segment,
     recommended,
     reorder_policy,
     resolve_category,
@@ -108,6 +110,20 @@ class Table(SerializablePolicy):
         resolved.fallback = resolve_policy(self.fallback, categories)
         resolved.category_names = tuple(categories)
         return resolved
+
+    @property
+    def segment_names(self) -> tuple[str, ...]:
+        """Names of the segments that the fallback distinguishes."""
+        return own_segments(self.fallback)
+
+    def in_segment(self, name: str | None) -> Self:
+        """Return this policy with the fallback for the users of a segment."""
+        fallback = policy_in_segment(self.fallback, name)
+        if fallback is self.fallback:
+            return self
+        own = copy(self)
+        own.fallback = fallback
+        return own
 
     def reorder(self, order: Sequence[int]) -> Self:
         """Return this policy, and its fallback, for its categories in another order, given as old indices."""

@@ -15,7 +15,7 @@ from departing.model.frames import to_frame
 from departing.model.instance import CLICKS, DEPART, EXTENSIONS, Instance
 from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
-from departing.policy.library import PolicyLike, to_policy
+from departing.policy.library import PolicyLike, policy_for
 from departing.policy.protocol import Policy, recommended
 from departing.simulation.reference import Recommend, Users, UsersProgress
 from departing.simulation.run import (
@@ -181,7 +181,7 @@ def compare(
     max_steps = check_max_steps(instance, max_steps)
     if instance.horizon is not None:
         max_steps = min(instance.horizon, instance.horizon if max_steps is None else max_steps)
-    policies = [_by_user(to_policy(policy, instance.categories, instance), instance) for policy in (first, second)]
+    policies = [_by_user(policy_for(instance, policy), instance) for policy in (first, second)]
     sampled = instance if instance.segments is None else joined_instance(instance)
     empty = np.empty(0, np.int64)
     # Distinct returns of the first policy, of the second, and differences; with the number of users with each.

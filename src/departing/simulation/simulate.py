@@ -19,7 +19,7 @@ from departing.model.instance import EXTENSIONS, Instance
 from departing.model.non_stationary import NonStationaryInstance
 from departing.model.sampling import sample_type_counts
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
-from departing.policy.library import PolicyLike, to_policy
+from departing.policy.library import PolicyLike, policy_for
 from departing.policy.protocol import Policy, policy_in_segment
 from departing.policy.schedule import Schedule
 from departing.simulation.reference import FinishedUsers, Recommend, UsersProgress, new_users, no_progress, play
@@ -178,7 +178,7 @@ def _simulate(
         record = RunRecord(instance, users, reports, known_optimum, regret_progress, checkpoints)
         run = simulation.with_learner(policy, check_int("delay", delay, 0, MAX_USERS), record)
     else:
-        chosen = to_policy(cast(PolicyLike, policy), instance.categories, instance)
+        chosen = policy_for(instance, cast(PolicyLike, policy))
         for name, value in (("delay", delay), ("regret_progress", regret_progress)):
             if value:
                 raise InputError(f"{name} is {value!r:.80}; it applies to learners only; omit it.", name)

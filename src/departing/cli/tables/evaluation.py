@@ -15,22 +15,33 @@ from departing.formatting import format_bounds, format_number, format_significan
 from departing.model.instance import Instance
 
 TYPE_DECIMALS = 5  # of values by type, so that several columns fit on a line
+NEGLIGIBLE = 1e-6  # relative loss of a policy that counts as none, as in the table of a plan
 Rows = list[tuple[str, Evaluation]]
 
 
 def loss(value: Bounds, others: list[Bounds], best: Bounds | None) -> str:
     """Loss of a policy compared with the `best` of the others (None for the best itself), as far as bounds decide it.
 
+    If bounds overlap and the loss is negligible, the values count as equal.
+
     >>> one, two, wide = Bounds(1.0, 1.0), Bounds(1.5, 1.5), Bounds(1.2, 1.6)
     >>> loss(one, [two], two), loss(two, [one], None), loss(two, [wide], None), loss(wide, [two], two)
     ('0.500000', 'best', 'undecided', 'undecided')
+    >>> loss(one, [one], None), loss(one, [one], one)
+    ('best', 'none')
     """
     if best is None:
-        return "best" if all(other.upper < value.lower for other in others) else "undecided"
+        return "best" if all(other.upper < value.lower or _equal(other, value) for other in others) else "undecided"
     if value.upper >= best.lower:
-        return "undecided"
+        return "none" if _equal(value, best) else "undecided"
     lower, upper = best.lower - value.upper, best.upper - value.lower
     return format_number(best.value - value.value) if upper - lower < 1e-6 else f"{lower:.6g} to {upper:.6g}"
+
+
+def _equal(one: Bounds, other: Bounds) -> bool:
+    """True if values with these bounds differ by a negligible amount at most."""
+    largest = max(one.upper, other.upper)
+    return largest - min(one.lower, other.lower) <= NEGLIGIBLE * largest
 
 
 class EvaluationTable:

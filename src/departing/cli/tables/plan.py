@@ -9,6 +9,7 @@ from rich.tree import Tree as RichTree
 
 from departing.cli.tables.layout import key_value_table, new_table
 from departing.formatting import (
+    first_few,
     format_bounds,
     format_count,
     format_number,
@@ -25,6 +26,8 @@ from departing.planning.segment_tables import segment_columns
 from departing.planning.sensitivity import FIELDS, Perturbation, Sensitivity
 from departing.policy.library import describe
 from departing.policy.schedule import Schedule
+
+MAX_SEGMENTS = 3  # named in a cell
 
 
 def plan_table(plan: Plan, baselines: tuple[Baseline, ...]) -> RichTable:
@@ -74,14 +77,16 @@ def _loss(baseline: Baseline, plan: Plan) -> str:
 
 
 def policy_outline(plan: Plan, depth: int = 4) -> Text | RichTree:
-    """A schedule in one sentence; of other policies the first recommendations as a tree, with shares of all users."""
-    if isinstance(plan.policy, Schedule):
+    """A schedule in one sentence; of other policies the first recommendations as a tree, with shares of all users.
+
+    With segments, one sentence: each segment has a tree of its own.
+    """
+    if isinstance(plan.policy, Schedule) or plan.by_segment:
         return Text(plan.describe(), "bold")
     names = plan.instance.categories
 
     def label(branch: Branch) -> str:
-        first = "unknown segment: first" if plan.by_segment else "first"
-        outcome = {None: first, CLICK: "click", STAY: "no click, stays"}[branch.outcome]
+        outcome = {None: "first", CLICK: "click", STAY: "no click, stays"}[branch.outcome]
         last = ", from then on" if branch.committed else ""
         category, share = escape(names[branch.category]), format_percent(branch.share)
         return f"{outcome} → [bold]{category}[/bold]{last}  [dim]{share} of users[/dim]"
@@ -164,11 +169,20 @@ def sensitivity_table(sensitivity: Sensitivity, plan: Plan) -> RichTable:
 
 
 def _first(shifts: list[Perturbation], sensitivity: Sensitivity, plan: Plan) -> str:
-    changed = [shift.first[0] for shift in shifts if shift.first[0] != sensitivity.first[0]]
+    """New first categories, each with the segments in which it is new, or "unchanged"."""
+    changed = [new for shift in shifts if (new := sensitivity.changed(shift))]
     if not changed:
         return "unchanged"
-    names = sorted({plan.instance.categories[a] for a in changed})
-    return escape(", ".join(names)) + (f" in {len(changed)} of {len(shifts)}" if len(shifts) > 1 else "")
+    segments: dict[str, dict[str, None]] = {}  # of each category; ordered sets
+    for segment, category in (pair for new in changed for pair in new.items()):
+        own = segments.setdefault(plan.instance.categories[category], {})
+        own.update({} if segment is None else {segment: None})
+    names = [
+        f"{name} in {first_few(list(segments[name]), MAX_SEGMENTS)}" if segments[name] else name
+        for name in sorted(segments)
+    ]
+    count = f" in {len(changed)} of {len(shifts)}" if len(shifts) > 1 else ""
+    return escape(", ".join(names)) + count
 
 
 def sensitivity_values(sensitivity: Sensitivity, plan: Plan) -> dict[str, Any]:
@@ -180,6 +194,14 @@ def sensitivity_values(sensitivity: Sensitivity, plan: Plan) -> dict[str, Any]:
         "shifts": [
             json_fields(shift, "field", "change", "plan_value", "loss")
             | {"optimum": shift.optimal_value, "first": [names[a] for a in shift.first]}
+            | _segment_starts(shift, plan)
             for shift in sensitivity.perturbations
         ],
-    }
+    } | _segment_starts(sensitivity, plan)
+
+
+def _segment_starts(source: Sensitivity | Perturbation, plan: Plan) -> dict[str, Any]:
+    """First categories of each segment as JSON values; nothing without segments."""
+    names = plan.instance.categories
+    starts = {name: [names[a] for a in first] for name, first in source.by_segment.items()}
+    return {"by_segment": starts} if starts else {}
