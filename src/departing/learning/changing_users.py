@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from departing.learning.blocks import ALL_USERS
 from departing.learning.catalogue import ChangingCatalogue
 from departing.learning.change_detection import ChangeDetector
 from departing.learning.exploration import ExplorationBudget
 from departing.learning.forgetting import AUTO, CohortCounts, HalfLives
 from departing.learning.model_learner import MAX_STEPS
+from departing.learning.protocol import AssignedPolicy
 from departing.learning.segment_counts import SegmentCounts
+from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.policy.protocol import Policy, recommended
 from departing.policy.schedule import Fixed
@@ -97,18 +100,27 @@ class ChangingUsers(ChangingCatalogue):
             self._segment_budget.reset()
         return changed
 
-    def _take(self, max_users: int) -> tuple[int, int, bool]:
-        """Assign users as every block learner does, but end a block as soon as users are found to change."""
-        if self._detector is None and self._half_lives is None:
-            return super()._take(max_users)
-        assert isinstance(self.transitions, CohortCounts)
+    def admit(self, max_users: int) -> tuple[AssignedPolicy, int]:
+        """Return the policy of the next users and their number, from 1 to `max_users`; test for changes before."""
+        return super().admit(min(max_users, self._test()))
+
+    def _assign(self, n: int) -> Integers:
+        # Nothing is observed while the users of one call are assigned, so one test before the first is enough.
+        self._test()
+        return super()._assign(n)
+
+    def _test(self) -> int:
+        """End the block if users are found to change; return the number of users until the next test."""
+        counts = self.transitions
+        if (self._detector is None and self._half_lives is None) or not isinstance(counts, CohortCounts):
+            return ALL_USERS
         interval = max(MIN_TEST_USERS, int(TEST_SHARE * (self.arrived - self._first)))
-        untested = self.arrived - (self.transitions.cohorts[-1].end if self.transitions.cohorts else 0)
+        untested = self.arrived - (counts.cohorts[-1].end if counts.cohorts else 0)
         if self._queue and untested >= interval:
             if self._forget():
                 self._end_block()
             untested = 0
-        return super()._take(min(max_users, max(interval - untested, 1)))
+        return max(interval - untested, 1)
 
     def _block_size(self) -> int:
         return max(1, min(super()._block_size(), int(self.effective_users * self.growth)))
