@@ -44,7 +44,7 @@ class ChangeDetector:
         self.changes: list[int] = []
 
     def update(self, counts: CohortCounts, parts: Sequence[CohortCounts] = ()) -> bool:
-        """Test the latest windows of settled users; return True, and remember the first user of the change, if one is detected.
+        """Test the latest windows of settled users; return True, and remember the change, if one is detected.
 
         `parts` are the counts of each segment, if users are recommended categories by segment: outcomes after the
         same counts then have the same distribution within a segment only.

@@ -85,11 +85,11 @@ class ChangingUsers(ChangingCatalogue):
         counts = self.transitions
         if not isinstance(counts, CohortCounts):
             return False
-        parts, before = [part for part in self._by_segment.parts if isinstance(part, CohortCounts)], counts.settled
+        parts, settled = [part for part in self._by_segment.parts if isinstance(part, CohortCounts)], counts.settled
         if not counts.close(self.arrived, self._first):
             return False
         for part in parts:
-            part.end_cohort(self.arrived, self._first, before)
+            part.end_cohort(self.arrived, self._first, settled)
         tested = parts if self.distinguishes_segments else [counts]
         changed = self._detector is not None and self._detector.update(counts, tested)
         if self._half_lives is not None:

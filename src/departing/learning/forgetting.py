@@ -37,22 +37,23 @@ SCORED_STEPS = 3  # first steps of users whose outcomes are predicted; those of 
 # age. Departures that are missing then look like a change if some 30 / share² users of that age are tested together:
 # 300,000 users.
 LATE_SHARE = 0.01
-# Delays of earlier outcomes count less, by this factor per cohort, so that longer delays are noticed soon. Set by hand.
+# Delays of earlier outcomes count less, by this factor per cohort, so that longer delays are noticed soon. Set by
+# hand: about the last twenty cohorts count.
 DELAY_DISCOUNT = 0.95
 MAX_DELAY_BITS = 64  # delays are counted in bins that grow by the root of 2
 PSEUDOCOUNT = 0.5  # of every outcome in predictions: Jeffreys' prior
 
 
 def check_half_life(field: str, value: float | str | None) -> int | str | None:
-    """Return `value` if it is a number of users, "auto" or None; an infinite half-life is None."""
-    if value is None or value == inf:
+    """Return `value` if it is a number of users, "auto" or None; "none" and an infinite half-life are None."""
+    if value in (None, "none", inf):
         return None
     if value == AUTO:
         return AUTO
     try:
         return check_int(field, value, MIN_HALF_LIFE, MAX_USERS)  # type: ignore[arg-type]
     except InputError:
-        expected = f"a number of users from {MIN_HALF_LIFE} to {MAX_USERS:.0e}, 'auto', or None for no forgetting"
+        expected = f"a number of users from {MIN_HALF_LIFE} to {MAX_USERS:.0e}, 'auto', or 'none' to forget nobody"
         raise InputError(f"{field} is {value!r:.40}; expected {expected}.", field) from None
 
 

@@ -89,7 +89,8 @@ class TransitionCounts:
     def find(self, counts: Integers) -> Integers:
         """Return the nodes `[n]` of the `counts[n, K, 4]` of active users, -1 for those that nobody had."""
         rows = counts[..., CLICK : STAY + 1].reshape(len(counts), -1)
-        return find_rows(self._slots, self._arrays["nodes"], self._multipliers, np.ascontiguousarray(rows))
+        nodes = find_rows(self._slots, self._arrays["nodes"], self._multipliers, np.ascontiguousarray(rows))
+        return np.asarray(nodes)
 
     def histogram(self, max_counts: int | None = None, depth: int | None = None) -> tuple[Integers, Integers]:
         """Return distinct counts `[n, K, 4]` and the number of users with each, censored after some steps.
