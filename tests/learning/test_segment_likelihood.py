@@ -57,7 +57,7 @@ def test_an_infinite_concentration_is_a_common_prior(likelihood):
 
 
 @pytest.mark.parametrize(
-    "click, priors, concentration",
+    ("click", "priors", "concentration"),
     [([[0.6, 0.2], [0.3, 0.5]], [[0.8, 0.2], [0.3, 0.7]], c) for c in (4.0, 64.0)]
     + [([[0.78, 0.05], [0.59, 0.2]], [[0.16, 0.84], [0.01, 0.99]], c) for c in (1.0, 4.0)],
 )
