@@ -72,6 +72,12 @@ def test_sample_log_as_json(tmp_path):
     assert len((tmp_path / "a.csv").read_text().splitlines()) == result["events"] + 1
 
 
+@pytest.mark.parametrize("none", ["none", "inf"])
+def test_no_half_life(log, none):
+    options = "fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", 0
+    assert json_output(*options, "--half-life", none) == json_output(*options)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -83,6 +89,11 @@ def test_sample_log_as_json(tmp_path):
         (["--user", "time"], "is named for two of"),
         (["--clicked", "clickd"], "clicked"),
         (["--inactive-after", "a while"], "--inactive-after is 'a while'; expected a duration such as '14 days'"),
+        (
+            ["--half-life", "0 days"],
+            "--half-life is '0 days'; expected a duration such as '14 days' or '30 minutes' (",
+        ),
+        (["--half-life", "0 days"], "more than 0)"),
         (["--criterion", "best"], "--criterion is 'best'; expected one of sabic, bic, held-out"),
         (["-o", "fitted.txt"], "expected one of"),
         (["--plot", "fitted.txt"], "expected one of"),

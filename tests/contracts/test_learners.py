@@ -61,6 +61,7 @@ SEGMENTS = dp.Segments(["mobile", "desktop"], [0.4, 0.6], [[0.8, 0.2], [0.1, 0.9
 EXTENDED = dp.Instance(None, TWO.click, TWO.depart, segments=SEGMENTS, reward=[1, 3], unit="euro")
 CASES |= {f"{kind}, extended": ({"kind": kind}, EXTENDED) for kind in ("bayes", "explore-then-commit", "thompson")}
 CASES |= {"ulcb, segments": ({"kind": "ulcb"}, EXTENDED.replace(reward=None, unit="clicks"))}
+CASES |= {"bayes, forgetting": ({"kind": "bayes", "half_life": "auto", "change_detection": True}, TWO)}
 
 
 def make(name, seed=7):
@@ -347,6 +348,19 @@ def test_a_run_is_reproducible(name, snapshot):
     assert known == again
     assert one.regret.tolist() == two.regret.tolist()
     assert one.regret_curve.clicks.tolist() == two.regret_curve.clicks.tolist()
+
+
+def test_users_in_batches_who_change(name):
+    """All users of a batch arrive before any outcome of them is observed."""
+    learner, rng, batch = make(name), np.random.default_rng(1), 70
+    for first in range(0, 1000, batch):
+        users = list(range(first, first + batch))
+        for _ in range(2):
+            shown = learner.recommend(users)
+            clicked = rng.random(batch) < (0.9 if first < 500 else 0.05)
+            learner.observe(users, shown, np.where(clicked, CLICK, STAY))
+        learner.observe(users, learner.recommend(users), [DEPART] * batch)
+    assert learner.active_users == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"engine": "step"}, {"open_users": 4}])

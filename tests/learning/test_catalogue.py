@@ -108,8 +108,38 @@ def test_the_last_category_cannot_be_retired():
         learner.retire_category("news")
     with pytest.raises(InputError, match="no category 'opera'"):
         learner.retire_category("opera")
+    with pytest.raises(InputError, match="no category True"):
+        learner.retire_category(True)
     with pytest.raises(InputError, match="twice"):
         learner.add_category("sport")
+
+
+def test_restrictions_are_saved(tmp_path):
+    learner = dp.Bayes(2, NAMES, seed=1)
+    learner.restrict((0, 2))
+    learner.save(tmp_path / "learner.json")
+    loaded = dp.load_learner(tmp_path / "learner.json")
+    assert loaded.allowed == (0, 2)
+    loaded.retire_category("news")
+    assert loaded.allowed == (2,)
+    loaded.save(tmp_path / "learner.json")
+    again = dp.load_learner(tmp_path / "learner.json")
+    assert again.allowed == (2,)
+    with pytest.raises(InputError, match="'music' is the last one allowed by restrict; allow another before"):
+        again.retire_category("music")
+    again.restrict(None)
+    assert again.allowed == (1, 2)
+    before = {name: value for name, value in learner.state().items() if name != "restricted"}
+    assert dp.Bayes.from_state(before).allowed is None  # files of earlier versions have no restriction
+
+
+def test_the_budget_of_exploration_is_in_the_rewards_of_all_categories():
+    segments = ["mobile", "desktop"]
+    learner = dp.Bayes(2, NAMES[:2], reward=[1, 1], unit="euro", segments=segments)
+    learner.add_category("music", reward=100)
+    fresh = dp.Bayes(2, NAMES, reward=[1, 1, 100], unit="euro", segments=segments)
+    assert learner._budget.available == pytest.approx(fresh._budget.available)
+    assert learner._segment_budget.available == pytest.approx(fresh._segment_budget.available)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LEARNERS if not hasattr(learner_class(kind), "retired")])

@@ -32,6 +32,26 @@ def play(counts, instance, blocks, users, seed=0, arrived=0, first=0):
         yield arrived
 
 
+def play_late(counts, instance, blocks, users, lag, seed=0, after=None, blocks_after=0):
+    """One recommendation to each user; departures are observed when `lag` more users have arrived."""
+    rng, late = np.random.default_rng(seed), []
+    start = np.zeros((1, 2, 4), np.int64)
+    for block in range(blocks + blocks_after):
+        site = instance if block < blocks else after
+        arrivals = np.arange(block * users, (block + 1) * users)
+        types = rng.choice(2, users, p=site.prior)
+        outcomes = [rng.choice(4, p=site.outcome_probabilities[0, :, x]) for x in types]
+        late += [(arrival, outcome) for arrival, outcome in zip(arrivals, outcomes, strict=True) if outcome == 2]
+        now = [pair for pair in zip(arrivals, outcomes, strict=True) if pair[1] != 2]
+        now += [pair for pair in late if pair[0] <= arrivals[-1] - lag]
+        late = [pair for pair in late if pair[0] > arrivals[-1] - lag]
+        one_hot = np.eye(4, dtype=np.int64)[[outcome for _, outcome in now]]
+        rows = np.repeat(start, len(now), axis=0)
+        counts.add(rows, np.zeros(len(now), np.int64), one_hot, np.array([arrival for arrival, _ in now]))
+        counts.close((block + 1) * users)
+        yield (block + 1) * users
+
+
 def histogram(counts):
     rows, users = counts.histogram()
     order = np.lexsort(rows.reshape(len(rows), -1).T)
@@ -102,6 +122,39 @@ class TestCohortCounts:
         assert rows[0, 0].tolist() == [1, 0, 1, 0]
         assert users[0] == pytest.approx(1, abs=0.02)
 
+    def test_late_outcomes_belong_to_the_cohort_of_arrival(self):
+        counts, start = CohortCounts(2, 10), np.zeros((2, 2, 4), np.int64)
+        counts.add(start, np.array([0, 0]), np.array([[1, 0, 0, 0], [0, 1, 0, 0]]), np.array([0, 1]))
+        counts.close(3)
+        counts.add(start[:1], np.array([0]), np.array([[1, 0, 0, 0]]), np.array([3]))
+        late = start.copy()
+        late[1, 0, 0] = 1
+        counts.add(late, np.array([0, 0]), np.array([[0, 0, 1, 0], [0, 0, 0, 1]]), np.array([2, 0]))
+        counts.close(5)
+        tables = [TransitionCounts.histogram(counts.weighted(np.array(each))) for each in ((1.0, 0), (0, 1.0))]
+        assert [users.tolist() for _, users in tables] == [[1.0, 1.0, 1.0], [1.0]]
+        assert [(rows.sum(axis=(0, 1)).tolist()) for rows, _ in tables] == [[1, 1, 1, 1], [1, 0, 0, 0]]
+        total = counts.weighted(np.ones(2))
+        assert (total.outcomes == counts.outcomes).all()
+        assert (total.unresolved_users == counts.unresolved_users).all()
+        assert counts.settled == 3  # the outcomes of the latest cohort may be late, as those of the first were
+        counts.weigh(counts.settled, half_life=10)
+        assert counts.users == pytest.approx(3 * 2**-0.15)
+        restored = CohortCounts(2, 10)
+        restored.restore(counts.state())
+        assert (restored.histogram()[1] == counts.histogram()[1]).all()
+
+    def test_only_users_with_all_outcomes_count_if_others_are_forgotten(self):
+        counts = CohortCounts(2, 10)
+        list(play_late(counts, BEFORE, 60, 50, lag=500))
+        assert 2000 <= counts.settled <= 2500
+        counts.weigh(counts.settled, half_life=500)
+        rows, users = counts.histogram(depth=1)
+        departed = rows[:, :, 2:].any(axis=(1, 2))
+        assert users[departed].sum() / users.sum() == pytest.approx(0.35, abs=0.05)
+        counts.weigh(counts.settled)
+        assert counts.memory == 3000
+
 
 class TestChangeDetector:
     """Alarms are rare on stationary sites, and follow changes."""
@@ -123,6 +176,20 @@ class TestChangeDetector:
             assert found[0] <= 3400
             assert 2800 <= detector.changes[0] <= 3400
 
+    def test_late_departures_raise_no_alarm(self):
+        found = []
+        for seed in range(10):
+            counts, detector = CohortCounts(2, 10), ChangeDetector()
+            found += [n for n in play_late(counts, BEFORE, 60, 50, 500, seed) if detector.update(counts)]
+        assert not found
+
+    def test_a_change_is_found_when_departures_are_late(self):
+        counts, detector = CohortCounts(2, 10), ChangeDetector()
+        run = play_late(counts, BEFORE, 60, 50, 500, after=AFTER, blocks_after=40)
+        found = [n for n in run if detector.update(counts)]
+        assert 3500 <= found[0] <= 4200
+        assert 2800 <= detector.changes[0] <= 3400
+
     def test_it_does_not_depend_on_policies(self):
         """The frequencies of outcomes are compared after equal counts and category only."""
         counts, detector = CohortCounts(2, 10), ChangeDetector()
@@ -143,6 +210,12 @@ class TestHalfLives:
         counts, half_lives = CohortCounts(2, 10), HalfLives()
         for arrived in play(counts, BEFORE, 100, 100):
             half_lives.update([counts], arrived, 0)
+            assert half_lives.best == inf
+
+    def test_none_if_departures_are_late(self):
+        counts, half_lives = CohortCounts(2, 10), HalfLives()
+        for _ in play_late(counts, BEFORE, 100, 60, 1000):
+            half_lives.update([counts], counts.settled, 0)
             assert half_lives.best == inf
 
     def test_short_after_a_change(self):
@@ -203,13 +276,50 @@ def test_they_follow_a_jump_and_are_saved_exactly(make, tmp_path):
     assert loaded.add_category("music") == 2
 
 
+def test_shares_of_segments_are_forgotten_as_users_are():
+    learner = dp.Bayes(2, 2, segments=["mobile", "desktop"], half_life=100, growth=1.0, explore="none")
+    for first, segment in [(0, "mobile"), (1000, "desktop")]:
+        for users in np.arange(first, first + 1000).reshape(-1, 50).tolist():
+            learner.observe(users, learner.recommend(users, [segment] * 50), ["depart"] * 50)
+    learner._forget()
+    mobile, desktop, unknown = learner._by_segment.shares
+    assert mobile < 0.02
+    assert desktop > 0.98
+    assert unknown == 0
+    assert learner._by_segment.parts[0].histogram()[1].sum() < 1
+    assert learner._by_segment.parts[1].histogram()[1].sum() == pytest.approx(learner.effective_users)
+
+
+def test_less_than_one_effective_user():
+    assert dp.simulate(BEFORE, dp.Bayes(2, 2, half_life=10, growth=10), 60).users == 60
+
+
+def test_a_state_without_arrivals_is_restored():
+    """Files of earlier versions have neither arrivals nor delays."""
+    learner = dp.Bayes(2, 2, seed=1, growth=1.0, half_life="auto", change_detection=True)
+    dp.simulate(BEFORE, learner, 500, engine="step")
+    learner.recommend(["ann"])
+    state = learner.state()
+    del state["arrivals"], state["half_lives"]["scored"]
+    for name in ("settled", "observed", "delays"):
+        del state["transitions"][name]
+    restored = dp.Bayes.from_state(state)
+    assert restored._arrivals[restored._slots["ann"]] == 501
+    assert restored._half_lives.scored == restored.transitions.end
+    for each in (learner, restored):
+        each.observe(["ann"], each.recommend(["ann"]), ["depart"])
+    assert restored.instance() == learner.instance()
+
+
 def test_options():
     spec = parse_learner("bayes:half_life=auto,change_detection=true")
     assert spec == {"kind": "bayes", "half_life": "auto", "change_detection": "true"}
     assert dp.Bayes(2, 2, change_detection="true").change_detection is True
+    for none in ("none", "inf"):
+        assert dp.Bayes(2, 2, half_life=parse_learner(f"bayes:half_life={none}")["half_life"]).half_life is None
     with pytest.raises(InputError, match="half_life is 'soon'"):
         dp.Bayes(2, 2, half_life="soon")
-    with pytest.raises(InputError, match=r"half_life is 3; expected a number of users from 10 .*'auto', or None"):
+    with pytest.raises(InputError, match=r"half_life is 3; expected a number of users from 10 .*'auto', or 'none'"):
         dp.Bayes(2, 2, half_life=3)
     with pytest.raises(InputError, match=r"segments is 'de'; expected a list of names such as \['de', 'fr'\]"):
         dp.Bayes(2, 2, segments="de")

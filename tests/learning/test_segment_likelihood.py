@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import betaln, logit
 
 import departing as dp
 from departing.fitting.likelihood import MixtureLikelihood
-from departing.learning.segment_likelihood import Arrow, SegmentedLikelihood
+from departing.learning.segment_likelihood import CONCENTRATIONS, Arrow, SegmentedLikelihood
 
 PARTS = dp.Segments(["a", "b", "c"], [0.5, 0.3, 0.2], [[0.8, 0.1, 0.1], [0.3, 0.4, 0.3], [0.2, 0.2, 0.6]])
 SITE = dp.Instance(
@@ -55,10 +56,13 @@ def test_an_infinite_concentration_is_a_common_prior(likelihood):
     np.testing.assert_allclose(integrated, pooled.log_posterior(points, 2.0), atol=1e-4)
 
 
-@pytest.mark.parametrize("concentration", [4.0, 64.0])
-def test_the_integral_over_the_prior_of_a_segment_is_that_by_quadrature(concentration):
-    devices = dp.Segments(["a", "b"], [0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]])
-    site = dp.Instance(None, [[0.6, 0.2], [0.3, 0.5]], 0.6, segments=devices)
+@pytest.mark.parametrize(
+    ("click", "priors", "concentration"),
+    [([[0.6, 0.2], [0.3, 0.5]], [[0.8, 0.2], [0.3, 0.7]], c) for c in (4.0, 64.0)]
+    + [([[0.78, 0.05], [0.59, 0.2]], [[0.16, 0.84], [0.01, 0.99]], c) for c in (1.0, 4.0)],
+)
+def test_the_integral_over_the_prior_of_a_segment_is_that_by_quadrature(click, priors, concentration):
+    site = dp.Instance(None, click, 0.6, segments=dp.Segments(["a", "b"], [0.5, 0.5], priors))
     likelihood = SegmentedLikelihood.of_segments(observed(site, 40), 2, concentration)
     parameters = site.in_segment(None)
     logits = likelihood.to_logits(parameters)
@@ -75,12 +79,32 @@ def test_the_integral_over_the_prior_of_a_segment_is_that_by_quadrature(concentr
     total = 0.0
     for first, end in zip(likelihood.bounds[:-1], likelihood.bounds[1:], strict=True):
         rows, users = likelihood.segment_rows[first:end], likelihood.segment_users[first:end]
-        top = max(density(r, rows, users) for r in np.linspace(-6, 6, 200))
-        integral = quad(lambda r, rows=rows, users=users, top=top: np.exp(density(r, rows, users) - top), -15, 15)[0]
+        top = max(density(r, rows, users) for r in np.linspace(-12, 8, 400))
+        integral = quad(lambda r, rows=rows, users=users, top=top: np.exp(density(r, rows, users) - top), -40, 40)[0]
         constant = quad(lambda r: np.exp(density(r, np.zeros(0, int), np.zeros(0))), -40, 40)[0]
         total += top + np.log(integral / constant)
     found = likelihood.log_posterior(logits[None], 0.0) + likelihood.corrections(logits[None])
-    assert found[0] == pytest.approx(total, abs=0.15)
+    assert found[0] == pytest.approx(total, abs=0.1)
+
+
+@pytest.mark.parametrize("concentration", CONCENTRATIONS)
+def test_the_integral_is_exact_where_types_are_known(concentration):
+    """With types that are observed, users by type have a beta-binomial distribution in each segment."""
+    users, share = np.array([3, 1, 0, 12]), 0.05
+    first, second = np.array([[[60, 0, 1, 0]]]), np.array([[[0, 60, 1, 0]]])
+    parts = [(np.concatenate([first, second]), np.array([n, 50 - n])) for n in users]
+    parts.append((np.zeros((0, 1, 4), int), np.zeros(0, int)))  # nobody is of unknown segment
+    likelihood = SegmentedLikelihood.of_segments(parts, 2, concentration)
+    logits = np.zeros((1, likelihood.n_parameters))
+    logits[0, :2], logits[0, -1] = logit([0.999, 0.001]), logit(share)
+    found = likelihood.log_posterior(logits, 0.0) + likelihood.corrections(logits)
+    a, b = concentration * share, concentration * (1 - share)
+    expected = (betaln(a + users, b + 50 - users) - betaln(a, b)).sum()
+    constant = found[0] - expected
+    common = likelihood.with_concentration(1e6)
+    at_common = common.log_posterior(logits, 0.0) + common.corrections(logits)
+    binomial = (users * np.log(share) + (50 - users) * np.log1p(-share)).sum()
+    assert constant == pytest.approx(at_common[0] - binomial, abs=0.02)
 
 
 def test_sampled_priors_spread_as_their_posterior():

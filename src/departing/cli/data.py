@@ -15,7 +15,7 @@ from departing.cli.inputs import (
     exclusive,
     load_instance,
     load_policy,
-    parse_duration,
+    parse_half_life,
     parse_int,
     parse_types,
     split_names,
@@ -90,7 +90,7 @@ def fit(
     data = log.read(as_json)
     with progress("fitting", as_json) as bar:
         options: dict[str, Any] = {"criterion": criterion, "depart": 1.0 if depart else None, "seed": seed}
-        options["half_life"] = parse_duration(half_life)
+        options["half_life"] = parse_half_life(half_life)
         model = fit_log(data, numbers, **options, progress=bar.update)
     with progress("checking", as_json):
         check = model.check()

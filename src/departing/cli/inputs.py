@@ -115,6 +115,15 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
     return None if given is None else [name.strip() for text in given for name in text.split(",")]
 
 
+def parse_half_life(text: str | None) -> str | float | None:
+    """Half-life of an option: a duration, or "none" or "inf" for none.
+
+    >>> parse_half_life("30 days"), parse_half_life("none"), parse_half_life("inf")
+    ('30 days', None, None)
+    """
+    return None if text in ("none", "inf") else parse_duration(text)
+
+
 def parse_duration(text: str | None) -> str | float | None:
     """Duration of an option: text such as "30 days", or a number in the unit of the time column.
 

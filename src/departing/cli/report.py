@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Option
 
 from departing.cli import options as opt
-from departing.cli.inputs import check_files, check_resamples, parse_duration, parse_types
+from departing.cli.inputs import check_files, check_resamples, parse_half_life, parse_types
 from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
 
@@ -53,7 +53,7 @@ def report(
             types=numbers,
             bootstrap=bootstrap,
             seed=seed,
-            half_life=parse_duration(half_life),
+            half_life=parse_half_life(half_life),
             progress=bar.show_stage,
             **options,
         )

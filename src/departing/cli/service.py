@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from departing.cli import options as opt
-from departing.cli.inputs import exclusive, load_instance, parse_int, parse_share, split_names
+from departing.cli.inputs import exclusive, load_instance, parse_half_life, parse_int, parse_share, split_names
 from departing.cli.output import present, progress
 from departing.model.errors import InputError, MissingExtraError
 from departing.service.event_log import LEVEL, LEVELS, json_lines, log_event
@@ -164,7 +164,8 @@ def serve(
     if half_life is not None:
         if not learn:
             raise InputError("--half-life weighs users in training; add --learn, or omit it.")
-        weight_period = float("inf") if half_life == "none" else parse_duration("half_life", half_life)
+        is_none = parse_half_life(half_life) is None
+        weight_period = float("inf") if is_none else parse_duration("half_life", half_life)
     grace = None if grace_period is None else parse_duration("grace_period", grace_period)
     if learn and is_new and departures is None and inactive_after is None:
         source = (

@@ -27,7 +27,7 @@ MAX_SEGMENTS = 200
 MOST_SEGMENTS = 10_000  # codes of segments are integers of 16 bits
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 SECONDS |= {unit[0]: seconds for unit, seconds in SECONDS.items() if unit != "minute"}  # "m" may mean months
-DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hours, days or weeks)"
+DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hours, days or weeks; more than 0)"
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ class Bayes(ChangingUsers):
     change_detection : bool, default False
         Test every block for a change of behaviour. After one, the users before it are forgotten. A stationary site
         raises an alarm with a probability of at most about 1 %. Some users try categories that are hardly shown
-        otherwise.
+        otherwise. Outcomes may be observed late; users are tested when 99 % of the outcomes of users of their age
+        are known. Delays should be similar for all users: delays that become longer can look like a change.
     reward : sequence of float, optional
         Value of a click in each category, at least 0 [default: 1 each]. The expected reward is maximised.
     unit : str, default "clicks"
@@ -195,7 +196,7 @@ class Bayes(ChangingUsers):
         n -= sum(users for _, users in probes)
         ahead = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
         return probes + allocate_block(
-            candidates, n, int(self.effective_users), min(ahead, self._horizon()), self._budget
+            candidates, n, max(int(self.effective_users), 1), min(ahead, self._horizon()), self._budget
         )
 
     def _block_by_segment(self, samples: PosteriorSamples, n: int) -> list[tuple[Policy, int]]:
@@ -212,7 +213,8 @@ class Bayes(ChangingUsers):
         n -= sum(users for _, users in probes)
         total = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
         ahead = min(total, self._horizon())
-        block = allocate_segment_block(candidates, n, int(self.effective_users), ahead, self._segment_budget)
+        so_far = max(int(self.effective_users), 1)
+        block = allocate_segment_block(candidates, n, so_far, ahead, self._segment_budget)
         return [*probes, *((self._policy_of(policies), users) for policies, users in block)]
 
     def _segment_candidates(self, samples: PosteriorSamples, plans: list[Plan]) -> SegmentCandidates:
@@ -236,6 +238,10 @@ class Bayes(ChangingUsers):
     def _posteriors(self) -> Iterable[Posterior]:
         numbers = [] if self._numbers is None else [number.posterior for number in self._numbers.numbers]
         return {id(posterior): posterior for posterior in [self.posterior, *numbers]}.values()
+
+    def _rescale(self, scale: float) -> None:
+        super()._rescale(scale)
+        self._budget.rescale(scale)
 
     def _extend(self) -> None:
         super()._extend()

@@ -28,7 +28,7 @@ class ChangingCatalogue(SegmentLearner):
     the policy that they were assigned, which recommends no retired category any more.
     """
 
-    saved = (*SegmentLearner.saved, "_widths", "_retired", "_added", "_changed_at")
+    saved = (*SegmentLearner.saved, "_widths", "_retired", "_added", "_changed_at", "_restricted")
     allowed: tuple[int, ...] | None
 
     def _start_catalogue(self) -> None:
@@ -101,13 +101,16 @@ class ChangingCatalogue(SegmentLearner):
         Raises
         ------
         InputError
-            If there is no such category, it is retired already, or no other category is available.
+            If there is no such category, it is retired already, or no other category is available and allowed.
         """
         index = find_category(name, self.category_names)
         if index in self._retired:
             raise InputError(f"Category {self.category_names[index]!r} is retired already.")
         if len(self._retired) + 1 == self.n_categories:
             raise InputError(f"Category {self.category_names[index]!r} is the last one; add another before.")
+        if self._restricted is not None and set(self._restricted) <= self._retired | {index}:
+            name = self.category_names[index]
+            raise InputError(f"Category {name!r} is the last one allowed by restrict; allow another before.")
         self._retired.add(index)
         self._replan()
         return index
@@ -137,6 +140,11 @@ class ChangingCatalogue(SegmentLearner):
             objective = self.objective
             self.objective = Objective.checked(rewards, objective.unit, objective.horizon, self.n_categories + 1)
             self.reward = rewards
+            self._rescale(self.objective.scale)
+
+    def _rescale(self, scale: float) -> None:
+        """Express what was spent on exploration in rewards whose mean is `scale`."""
+        self._segment_budget.rescale(scale)
 
     def _extend(self) -> None:
         """Make room for one more category in everything that is stored."""
@@ -198,6 +206,7 @@ class ChangingCatalogue(SegmentLearner):
             "retired": set(),
             "added": [],
             "changed_at": None,
+            "restricted": None,
         }  # of earlier releases
         super().restore(fresh | state)
-        self.restrict(self._restricted)
+        self.restrict(None if self._restricted is None else tuple(self._restricted))

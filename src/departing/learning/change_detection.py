@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import gammaincc, xlogy
 from scipy.stats import chi2
 
-from departing.learning.forgetting import Cohort, CohortCounts
+from departing.learning.forgetting import TESTED_STEPS, Cohort, CohortCounts
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 
@@ -16,7 +16,6 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 FALSE_ALARM = 0.01
 # Smallest expected number in each cell of a two-by-two table for its likelihood ratio to be nearly chi-squared.
 MIN_EXPECTED = 5.0
-TESTED_STEPS = 4  # first steps of users that are tested; few users reach the counts of later ones
 WINDOW_RATIO = 1.5  # recent windows that are tested: each at least this many times as long as the one before
 MAX_WINDOW_SHARE = 0.8  # of the users since the last change; a later change point leaves too few users before it
 
@@ -45,30 +44,31 @@ class ChangeDetector:
         self.changes: list[int] = []
 
     def update(self, counts: CohortCounts, parts: Sequence[CohortCounts] = ()) -> bool:
-        """Test the latest windows; return True, and remember the first user of the change, if one is detected.
+        """Test the latest windows of settled users; return True, and remember the change, if one is detected.
 
         `parts` are the counts of each segment, if users are recommended categories by segment: outcomes after the
         same counts then have the same distribution within a segment only.
         """
-        cohorts = [cohort for cohort in counts.cohorts if cohort.end > self.first]
+        cohorts = [cohort for cohort in counts.cohorts if self.first < cohort.end <= counts.settled]
         windows = _windows(cohorts)
         if not windows:
             return False
         self.tests += 1
         level = log(FALSE_ALARM) - log(self.tests * (self.tests + 1)) - log(len(windows))
         firsts = [cohorts[-n].start for n in windows]
-        change = min((self._test(parts or [counts], first) for first in firsts), key=lambda each: each.log_p_value)
+        tests = (self._test(parts or [counts], first, counts.settled) for first in firsts)
+        change = min(tests, key=lambda each: each.log_p_value)
         if change.log_p_value > level:
             return False
         self.first, self.tests = change.first, 0
         self.changes.append(change.first)
         return True
 
-    def _test(self, parts: Sequence[CohortCounts], first: int) -> Change:
-        """Compare the users from `first` on with those before, since the last change."""
+    def _test(self, parts: Sequence[CohortCounts], first: int, settled: int) -> Change:
+        """Compare the users from `first` to `settled` with those before, since the last change."""
         found = []
         for counts in parts:
-            recent = [cohort for cohort in counts.cohorts if cohort.start >= first]
+            recent = [cohort for cohort in counts.cohorts if first <= cohort.start < settled]
             earlier = [cohort for cohort in counts.cohorts if self.first < cohort.end <= first]
             tables = zip(_tables(_total(counts, recent)), _tables(_total(counts, earlier)), strict=True)
             found += [_ratios(*pair) for pair in tables]

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from departing.learning.blocks import ALL_USERS
 from departing.learning.catalogue import ChangingCatalogue
 from departing.learning.change_detection import ChangeDetector
 from departing.learning.exploration import ExplorationBudget
 from departing.learning.forgetting import AUTO, CohortCounts, HalfLives
 from departing.learning.model_learner import MAX_STEPS
+from departing.learning.protocol import AssignedPolicy
 from departing.learning.segment_counts import SegmentCounts
+from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.policy.protocol import Policy, recommended
 from departing.policy.schedule import Fixed
@@ -38,7 +41,7 @@ def check_flag(field: str, value: bool | str) -> bool:
 class ChangingUsers(ChangingCatalogue):
     """A learner that infers an instance of users who may change over time."""
 
-    saved = (*ChangingCatalogue.saved, "_half_lives", "_detector")
+    saved = (*ChangingCatalogue.saved, "_half_lives", "_detector", "_arrivals")
     _budget: ExplorationBudget
     window: float = inf  # users who count, the latest ones
 
@@ -47,6 +50,7 @@ class ChangingUsers(ChangingCatalogue):
         self.half_life, self.change_detection = half_life, change_detection
         self._half_lives = HalfLives() if half_life == AUTO else None
         self._detector = ChangeDetector() if change_detection else None
+        self._arrivals = np.zeros(0, np.int64)  # of each active user: number of users before; empty without cohorts
         if half_life is not None or change_detection or self.window < inf:
             self.transitions = CohortCounts(self.n_categories, MAX_STEPS)
             n = len(self._by_segment.parts) - 1
@@ -79,36 +83,66 @@ class ChangingUsers(ChangingCatalogue):
     def _forget(self) -> bool:
         """Weigh the users so far by their age; return True if users were found to change."""
         counts = self.transitions
-        if not isinstance(counts, CohortCounts) or counts.close(self.arrived, self._first) is None:
+        if not isinstance(counts, CohortCounts):
             return False
-        parts = [part for part in self._by_segment.parts if isinstance(part, CohortCounts)]
+        parts, settled = [part for part in self._by_segment.parts if isinstance(part, CohortCounts)], counts.settled
+        if not counts.close(self.arrived, self._first):
+            return False
         for part in parts:
-            part.close(self.arrived, self._first)
+            part.end_cohort(self.arrived, self._first, settled)
         tested = parts if self.distinguishes_segments else [counts]
         changed = self._detector is not None and self._detector.update(counts, tested)
         if self._half_lives is not None:
             before = self._half_lives.best
-            self._half_lives.update(tested, self.arrived, self._first)
+            self._half_lives.update(tested, counts.settled, self._first)
             changed |= self._half_lives.best < before
         for each in (counts, *parts):
-            each.weigh(self.arrived, self.current_half_life, self.window, self._first)
+            each.weigh(counts.settled, self.current_half_life, self.window, self._first)
         if changed:
             self._budget.spent, self._budget.advantages = 0.0, {}
             self._segment_budget.reset()
         return changed
 
-    def _take(self, max_users: int) -> tuple[int, int, bool]:
-        """Assign users as every block learner does, but end a block as soon as users are found to change."""
-        if self._detector is None and self._half_lives is None:
-            return super()._take(max_users)
-        assert isinstance(self.transitions, CohortCounts)
+    def _admit(self, ids: list[int | str], versions: Integers) -> None:
+        super()._admit(ids, versions)
+        if isinstance(self.transitions, CohortCounts):
+            more = len(self._version) - len(self._arrivals)
+            self._arrivals = np.concatenate([self._arrivals, np.zeros(more, np.int64)])
+            self._arrivals[self._rows(ids)] = np.arange(self.arrived - len(ids), self.arrived)
+
+    def _learn_rows(self, rows: Integers, categories: Integers, outcomes: Integers) -> None:
+        """Learn from active users, who belong to the cohort in which they arrived."""
+        if not isinstance(self.transitions, CohortCounts):
+            super()._learn_rows(rows, categories, outcomes)
+            return
+        segments = np.full(len(rows), -1) if self.segments is None else self._segment[rows]
+        for segment in np.unique(segments).tolist():
+            group = segments == segment
+            users = rows[group]
+            arrivals = self._arrivals[users]
+            self.learn(self._counts[users], categories[group], outcomes[group], segment, arrivals)
+
+    def admit(self, max_users: int) -> tuple[AssignedPolicy, int]:
+        """Return the policy of the next users and their number, from 1 to `max_users`; test for changes before."""
+        return super().admit(min(max_users, self._test()))
+
+    def _assign(self, n: int) -> Integers:
+        # Nothing is observed while the users of one call are assigned, so one test before the first is enough.
+        self._test()
+        return super()._assign(n)
+
+    def _test(self) -> int:
+        """End the block if users are found to change; return the number of users until the next test."""
+        counts = self.transitions
+        if (self._detector is None and self._half_lives is None) or not isinstance(counts, CohortCounts):
+            return ALL_USERS
         interval = max(MIN_TEST_USERS, int(TEST_SHARE * (self.arrived - self._first)))
-        untested = self.arrived - (self.transitions.cohorts[-1].end if self.transitions.cohorts else 0)
+        untested = self.arrived - counts.end
         if self._queue and untested >= interval:
             if self._forget():
                 self._end_block()
             untested = 0
-        return super()._take(min(max_users, max(interval - untested, 1)))
+        return max(interval - untested, 1)
 
     def _block_size(self) -> int:
         return max(1, min(super()._block_size(), int(self.effective_users * self.growth)))
@@ -133,4 +167,10 @@ class ChangingUsers(ChangingCatalogue):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""
-        super().restore({"half_lives": None, "detector": None} | state)  # states of earlier releases have neither
+        # States of earlier releases have no arrivals: their active users belong to the cohort that has not ended.
+        arrivals = np.full(len(state["version"]) if "cohorts" in state["transitions"] else 0, state["arrived"])
+        state = {"half_lives": None, "detector": None, "arrivals": arrivals} | state
+        if state["half_lives"] is not None:
+            ended = [cohort["end"] for cohort in state["transitions"]["cohorts"]]
+            state["half_lives"] = {"scored": max([0, *ended])} | state["half_lives"]
+        super().restore(state)

@@ -17,19 +17,21 @@ class SegmentCounts:
     ) -> None:
         self.parts = [kind(categories, limit) for _ in range(n_segments + 1)]
 
-    def add(self, counts: Integers, categories: Integers, outcomes: Integers, segment: int) -> None:
+    def add(
+        self,
+        counts: Integers,
+        categories: Integers,
+        outcomes: Integers,
+        segment: int,
+        arrivals: Integers | None = None,
+    ) -> None:
         """Add users of a segment, -1 for unknown; see `TransitionCounts.add`."""
-        self.parts[segment].add(counts, categories, outcomes)
-
-    @property
-    def users(self) -> Integers:
-        """Number of users of each segment with an outcome, `[S + 1]`."""
-        return np.array([part.outcomes[0].sum() for part in self.parts])
+        self.parts[segment].add(counts, categories, outcomes, arrivals)
 
     @property
     def shares(self) -> Floats:
-        """Estimated share of each segment, `[S + 1]`: one user is added to each known segment."""
-        users = self.users + np.append(np.ones(len(self.parts) - 1), 0.0)
+        """Estimated share of each segment, `[S + 1]`, from weighted users; one is added to each known segment."""
+        users = np.array([part.users for part in self.parts]) + np.append(np.ones(len(self.parts) - 1), 0.0)
         return np.asarray(users / users.sum())
 
     def histograms(self, depth: int) -> list[tuple[Integers, Integers]]:

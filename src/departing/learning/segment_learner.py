@@ -47,11 +47,22 @@ class SegmentLearner(ModelLearner):
         """True if the learner infers a prior for each segment."""
         return self.segments is not None and len(self.segments) > 1
 
-    def learn(self, counts: Integers, categories: Integers, outcomes: Integers, segment: int | None = None) -> None:
-        """Add to the transition counts; `segment` is the index of the segment of these users, -1 for unknown."""
-        super().learn(counts, categories, outcomes)
+    def learn(
+        self,
+        counts: Integers,
+        categories: Integers,
+        outcomes: Integers,
+        segment: int | None = None,
+        arrivals: Integers | None = None,
+    ) -> None:
+        """Add to the transition counts.
+
+        `segment` is the index of the segment of these users, -1 for unknown, and `arrivals[n]` the number of users
+        who arrived before each, by default the latest.
+        """
+        self.transitions.add(counts, categories, outcomes, arrivals)
         if self.distinguishes_segments:
-            self._by_segment.add(counts, categories, outcomes, -1 if segment is None else segment)
+            self._by_segment.add(counts, categories, outcomes, -1 if segment is None else segment, arrivals)
 
     def evidence(self) -> MixtureLikelihood | None:
         """Return the likelihood of what has been observed so far, None before the first outcome."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from departing.kernels.hash_table import insert_rows, key_multipliers
+from departing.kernels.hash_table import find_rows, insert_rows, key_multipliers
 from departing.kernels.learning.transition_counts import add_transitions
 from departing.learning.blocks import BlockLearner
 from departing.learning.files import check_shape
@@ -64,8 +64,13 @@ class TransitionCounts:
         )
         self.nodes = nodes.reshape(size, self.n_categories, 2)
 
-    def add(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
-        """Add users with `counts[n, K, 4]` shown `categories[n]`: `outcomes[n, 4]` users per outcome."""
+    def add(
+        self, counts: Integers, categories: Integers, outcomes: Integers, arrivals: Integers | None = None
+    ) -> None:
+        """Add users with `counts[n, K, 4]` shown `categories[n]`: `outcomes[n, 4]` users per outcome.
+
+        `arrivals[n]`, the number of users who arrived before each, are of use for cohorts of users only.
+        """
         row = np.zeros(2 * self.n_categories, np.int64)
         for first in range(0, len(counts), MAX_ROWS):
             rows = slice(first, first + MAX_ROWS)
@@ -75,6 +80,17 @@ class TransitionCounts:
             batch = counts[rows], categories[rows], outcomes[rows]
             arrays = *self._arrays.values(), self._slots, self._multipliers
             self._set_size(int(add_transitions(*batch, self.limit, *arrays, self.size, row)))
+
+    @property
+    def users(self) -> float:
+        """Number of users with an outcome."""
+        return int(self.outcomes[0].sum())
+
+    def find(self, counts: Integers) -> Integers:
+        """Return the nodes `[n]` of the `counts[n, K, 4]` of active users, -1 for those that nobody had."""
+        rows = counts[..., CLICK : STAY + 1].reshape(len(counts), -1)
+        nodes = find_rows(self._slots, self._arrays["nodes"], self._multipliers, np.ascontiguousarray(rows))
+        return np.asarray(nodes)
 
     def histogram(self, max_counts: int | None = None, depth: int | None = None) -> tuple[Integers, Integers]:
         """Return distinct counts `[n, K, 4]` and the number of users with each, censored after some steps.

@@ -44,7 +44,8 @@ def find_category(name: str | int, names: Sequence[str]) -> int:
     if isinstance(name, str) and name in names:
         return names.index(name)
     digits = isinstance(name, str) and name.isdecimal() and len(name) <= 18
-    index = int(name) if digits or isinstance(name, int | np.integer) else -1
+    is_number = isinstance(name, int | np.integer) and not isinstance(name, bool)
+    index = int(name) if digits or is_number else -1
     if not 0 <= index < len(names):
         similar = isinstance(name, str) and find_similar(name, names)
         expected = (

@@ -37,6 +37,15 @@ def _moments(first, end, row, users, weight, concentration, common, prior, count
 
 
 @kernel
+def _log_integral(users, prior):
+    """Log of the integral of exp(-users KL(prior | π)), a Dirichlet density, over the log-ratios of π."""
+    value = -math.lgamma(users)
+    for x in range(len(prior)):
+        value += math.lgamma(users * prior[x]) - users * prior[x] * math.log(prior[x])
+    return value
+
+
+@kernel
 def _newton(counts, information, prior, matrix, ratio):
     """Fill `ratio[M - 1]` with Newton's step of the log-ratios; return the nats that it promises.
 
@@ -143,9 +152,10 @@ def segmented_posterior(
 
     Every response of every type has `pseudocount` additional successes and failures, every type `pseudocount`
     additional users of the common prior. Also filled are `priors[B, S, M]`, the information about their log-ratios
-    `own[B, S, M - 1, M - 1]`, and `corrections[B]`, by which Laplace's approximation of the integral over these
-    differs from the maximum. Unless empty, `gradients[B, d]`, and the observed information about the logits,
-    `information[B, d, d]`, and its part with the log-ratios, `cross[B, S, d, M - 1]`.
+    `own[B, S, M - 1, M - 1]`, and `corrections[B]`, by which the integral over these differs from the maximum. It is
+    that of the Dirichlet density with the same maximum and determinant of the information, and so exact for segments
+    without users and for users of known type. Unless empty, `gradients[B, d]`, and the observed information about
+    the logits, `information[B, d, d]`, and its part with the log-ratios, `cross[B, S, d, M - 1]`.
     """
     n_rows, n_segments = len(start) - 1, len(bounds) - 1
     first, r = n_responses * n_types, n_types - 1
@@ -195,9 +205,11 @@ def segmented_posterior(
                 scratch[0, x] = 0.0
             determinant = solve_positive(matrix, scratch[0, :r])
             if not math.isnan(determinant):  # at the boundary there is no approximation
-                corrections[b] += 0.5 * (r * math.log(concentration) - determinant)
                 for x in range(n_types):
-                    corrections[b] += 0.5 * log_prior[x]
+                    determinant -= math.log(prior[x])
+                # The information of a Dirichlet density of n users has the determinant n^(M - 1) Π prior.
+                own_users = math.exp(determinant / r) if r else concentration
+                corrections[b] += _log_integral(own_users, prior) - _log_integral(concentration, common)
             if not derivatives:
                 continue
             divergence = 0.0

@@ -104,8 +104,7 @@ class ServedBayes(Bayes):
         """Set what is maximised from the next block on; the rewards of categories are estimated again every time."""
         self._set_objective(reward, unit, horizon)
         self.horizon = self.objective.horizon
-        self._budget.rescale(self.objective.scale)
-        self._segment_budget.rescale(self.objective.scale)
+        self._rescale(self.objective.scale)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""
