@@ -29,9 +29,14 @@ class SegmentCounts:
         self.parts[segment].add(counts, categories, outcomes, arrivals)
 
     @property
+    def users(self) -> Floats:
+        """Weighted number of users of each segment with an outcome, `[S + 1]`."""
+        return np.array([part.users for part in self.parts], np.float64)
+
+    @property
     def shares(self) -> Floats:
         """Estimated share of each segment, `[S + 1]`, from weighted users; one is added to each known segment."""
-        users = np.array([part.users for part in self.parts]) + np.append(np.ones(len(self.parts) - 1), 0.0)
+        users = self.users + np.append(np.ones(len(self.parts) - 1), 0.0)
         return np.asarray(users / users.sum())
 
     def histograms(self, depth: int) -> list[tuple[Integers, Integers]]:
