@@ -290,9 +290,10 @@ def test_invalid_arguments_are_explained(arguments, message):
 
 FAST = ("explore-then-commit", "frozen", "ucb-hybrid")
 OPTIONS = {
-    "bayes": {"types": 1},  # the number of types known: the strongest form, and the fastest
+    "bayes": {"types": 1, "growth": 0.4},  # the number of types known: the strongest form; long blocks are faster
     "frozen": {"category": 0},
-    "sliding-window": {"types": 1},
+    "refitted-greedy": {"growth": 0.4},
+    "sliding-window": {"types": 1, "growth": 0.4},
     "ucb-hybrid": {"policies": "fixed", "scale": "estimated"},
 }
 

@@ -179,7 +179,7 @@ def visit(client, site, name, rng):
 @pytest.mark.slow
 def test_inactivity_is_a_departure_after_the_period_and_not_before(tmp_path):
     with (
-        serving(tmp_path, "--learn", "--inactive-after", "3 seconds", *CATEGORIES) as server,
+        serving(tmp_path, "--learn", "--inactive-after", "10 seconds", *CATEGORIES) as server,
         server.client() as client,
     ):
         client.feedback(client.recommend("ann")["event"], False)
