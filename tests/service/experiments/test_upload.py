@@ -189,7 +189,7 @@ def test_every_policy_of_a_policy_by_segment_is_checked(tmp_path):
                 run(experiments.upload(policy_to_dict(policy)))
         site = dp.Instance([1.0], [[0.5], [0.4], [0.3]], 0.5, horizon=2)
         greedy = dp.BySegment({"mobile": dp.Greedy(site)}, default=dp.Fixed(0))
-        with pytest.raises(dp.InputError, match=r"names are 'category 0', .*; expected the categories of the service"):
+        with pytest.raises(dp.InputError, match=r"names are 'category 0', .*; expected the categories"):
             run(experiments.upload(policy_to_dict(greedy)))
         site = site.replace(categories=["news", "sports", "music"])
         greedy = dp.BySegment({"mobile": dp.Greedy(site)}, default=dp.Fixed(0))
