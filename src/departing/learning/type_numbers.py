@@ -25,27 +25,27 @@ class TypeNumber:
 
 
 class TypeNumbers:
-    """Numbers of types, from two to one more than the most probable.
+    """Numbers of types, from `fewest` to one more than the most probable.
 
     `probabilities` are those given the evidence. Numbers that it does not exclude take turns at random, one for each
     block. Drawn in proportion to their probabilities, larger numbers explored too rarely at the beginning.
     """
 
-    def __init__(self, n_categories: int, rng: np.random.Generator) -> None:
-        self.n_categories, self.rng = n_categories, rng
+    def __init__(self, n_categories: int, rng: np.random.Generator, fewest: int = MIN_NUMBER) -> None:
+        self.n_categories, self.rng, self.fewest = n_categories, rng, fewest
         self.numbers: list[TypeNumber] = []
         self._add()
         self._add()
         self._updated_at = 0
 
     def _add(self) -> TypeNumber:
-        n_types = MIN_NUMBER + len(self.numbers)
+        n_types = self.fewest + len(self.numbers)
         self.numbers.append(TypeNumber(Posterior(self.n_categories, n_types, self.rng)))
         return self.numbers[-1]
 
     @property
     def probabilities(self) -> Floats:
-        """The posterior probability of each number of types, from two on."""
+        """The posterior probability of each number of types, from the fewest on."""
         log_evidence = np.array([number.log_evidence for number in self.numbers])
         weights = np.exp(log_evidence - log_evidence.max())
         return np.asarray(weights / weights.sum())
@@ -73,7 +73,7 @@ class TypeNumbers:
             fewer = self.numbers[i - 1].posterior if i else None
             likelihood = replace(evidence, n_types=number.posterior.n_types)
             number.log_evidence = number.posterior.log_evidence(likelihood, starts, fewer)
-        if self.likeliest is self.numbers[-1] and len(self.numbers) <= MAX_NUMBER - MIN_NUMBER:
+        if self.likeliest is self.numbers[-1] and len(self.numbers) <= MAX_NUMBER - self.fewest:
             more, fewer = self._add(), self.numbers[-2].posterior
             likelihood = replace(evidence, n_types=more.posterior.n_types)
             more.log_evidence = more.posterior.log_evidence(likelihood, starts, fewer)
@@ -83,11 +83,12 @@ class TypeNumbers:
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume, except the random generator."""
         numbers = [(each.posterior.state(), each.log_evidence) for each in self.numbers]
-        return {"numbers": numbers, "updated_at": self._updated_at}
+        return {"numbers": numbers, "updated_at": self._updated_at, "fewest": self.fewest}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         self.numbers, self._updated_at = [], state["updated_at"]
+        self.fewest = state.get("fewest", MIN_NUMBER)  # states of earlier releases have none
         for pool, log_evidence in state["numbers"]:
             number = self._add()
             number.posterior.restore(pool)

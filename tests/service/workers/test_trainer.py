@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import departing as dp
-from departing.model.examples import magazine
+from departing.model.examples import magazine, shop
 from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
 from departing.service.settings import Settings
@@ -234,6 +234,30 @@ def test_with_a_half_life_a_given_instance_is_forgotten(address, monkeypatch):
         assert Trainer(training, types=1).step()
         run(served.refresh())
         assert served.rollout.state.current.instance.click[:, 0].argmax() == 1
+
+
+def test_learning_starts_with_the_segments_and_types_of_a_given_instance(address):
+    site, options = shop(), Settings(learn=True, departures_reported=True, unit="euro")
+    served = open_service(address, [], site, options, seed=1, clock=FixedClock())
+
+    async def calls():
+        for i in range(30):  # too few to learn anything
+            shown = await served.recommend(m.RecommendRequest(f"u{i}", segment=site.segments.names[i % 4]))
+            await served.feedback([m.Feedback(shown.event, False, True)])
+        await served.flush()
+
+    with closing(served.store), closing(connect(address)) as training:
+        run(calls())
+        trainer = Trainer(training, types="auto")
+        assert trainer.step()
+        run(served.refresh())
+        learned = served.rollout.state.current.instance
+        assert set(learned.segments.names) == set(site.segments.names)
+        assert learned.n_types >= site.n_types
+        policy = served.rollout.state.current.policy
+        # That of the best policy without segments has 0.67 times the optimal value.
+        assert dp.evaluate(site, policy, 1e-3).value > 0.8 * dp.plan(site, 1e-3).value
+        assert Trainer(training, types="auto").learner._numbers.fewest == site.n_types
 
 
 def test_exploration_is_paid_in_the_unit_of_rewards():

@@ -6,8 +6,9 @@ who arrived within the period count as if they departed after their latest recom
 is then underestimated until the period is over, instead of unbounded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isfinite
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -78,13 +79,18 @@ class TrainingUsers(NamedTuple):
 
 
 def large_segments(
-    snapshot: Database, current: Sequence[str] = (), half_life: float = inf, now: float = 0.0
+    snapshot: Database,
+    current: Sequence[str] = (),
+    half_life: float = inf,
+    now: float = 0.0,
+    given: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Return the segments with enough users for a prior of their own; none if there is only one.
 
-    Users have the weights of `training_users`. The `current` segments stay until others are clearly larger.
+    Users have the weights of `training_users`. The `current` segments stay until others are clearly larger. An
+    instance stands for the `given` number of users of its segments.
     """
-    weights = dict[str, float]()
+    weights = dict(given)
     for name, age, n in snapshot.execute(queries.AGED_SEGMENTS, now, _age_step(half_life)):
         kept = KEEP_FACTOR if name in current else 1.0
         weights[name] = weights.get(name, 0.0) + kept * n * _weight(age)

@@ -8,6 +8,7 @@ import numpy as np
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.bayes import Bayes
 from departing.learning.segment_likelihood import SegmentedLikelihood
+from departing.learning.type_numbers import TypeNumbers
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 from departing.policy.protocol import Policy
@@ -99,6 +100,11 @@ class ServedBayes(Bayes):
         known = dict(zip((*before, None), budget.parts, strict=True)) if before else {}
         for i, name in enumerate((*segments, None)):
             self._segment_budget.parts[i] = known.get(name, self._segment_budget.parts[i])
+
+    def set_fewest_types(self, fewest: int) -> None:
+        """Set the smallest number of types of the next blocks, if the number is inferred."""
+        if self._numbers is not None and self._numbers.fewest != fewest:
+            self._numbers = TypeNumbers(self.n_categories, self.rng, fewest)
 
     def set_reward(self, reward: Sequence[float] | None, unit: str, horizon: int | None) -> None:
         """Set what is maximised from the next block on; the rewards of categories are estimated again every time."""

@@ -16,6 +16,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.learning.bayes import parse_types
 from departing.learning.files import decode_state, encode_state
 from departing.learning.model_learner import plan_for_learning
+from departing.learning.type_numbers import MIN_NUMBER
 from departing.model.errors import InputError
 from departing.model.instance import CLICKS, Instance
 from departing.model.names import default_names
@@ -30,6 +31,7 @@ from departing.service.store import queries
 from departing.service.store.connection import Database, connect
 from departing.service.uptime import latest_time
 from departing.service.workers.evidence import (
+    MIN_SEGMENT_USERS,
     TrainingUsers,
     histogram,
     large_segments,
@@ -140,14 +142,14 @@ class Trainer:
             given, half_life, now = self.given_instance(), self.half_life(), latest_time(database)
             if given is not None and given.n_categories > len(names):
                 given = None
-            data, segments = self._read(names, since, half_life, now)
+            data, segments = self._read(names, since, half_life, now, given)
             reward = self._rewards(given, len(names), half_life, now)
         if not data.users and (self._trained_at >= 0 or given is not None):
             return False
         weight = None if half_life is None else float(sum(users.sum() for _, users in data.parts))
         if given is not None:
             _with_prior_histories(data.parts, segments, given, len(names), data.mean_weight)
-        learner = self._learner_for(names, segments)
+        learner = self._learner_for(names, segments, given)
         learner.set_reward(*reward)
         with tracing.span("trainer.step", users=arrived):
             trials = learner.block(arrived, data.parts, allowed if len(allowed) < len(names) else None, weight)
@@ -159,12 +161,16 @@ class Trainer:
         return True
 
     def _read(
-        self, names: Sequence[str], since: float, half_life: float | None, now: float
+        self, names: Sequence[str], since: float, half_life: float | None, now: float, given: Instance | None
     ) -> tuple[TrainingUsers, tuple[str, ...]]:
         """Return the users in the store, and the segments with a prior of their own."""
         period = inf if half_life is None else half_life
         current = () if self.learner is None else self.learner.segments or ()
-        segments = large_segments(self.database, current, period, now)
+        expected = dict[str, float]()  # users of each segment for whom the instance stands
+        if given is not None and given.segments is not None:
+            shares = zip(given.segments.names, given.segments.share.tolist(), strict=True)
+            expected = {name: max(PRIOR_USERS * share, MIN_SEGMENT_USERS) for name, share in shares}
+        segments = large_segments(self.database, current, period, now, expected)
         if half_life is None and not segments:
             counts, users = histogram(self.database, len(names), since)
             return TrainingUsers([(counts, users)], float(users.sum())), segments
@@ -184,11 +190,12 @@ class Trainer:
         default = of_instance if of_instance != CLICKS else DEFAULT_UNIT
         return reward, str(stored[0][0]) if stored else default, horizon
 
-    def _learner_for(self, names: Sequence[str], segments: tuple[str, ...]) -> ServedBayes:
-        """Return the learner, with these segments and with the categories that were added."""
+    def _learner_for(self, names: Sequence[str], segments: tuple[str, ...], given: Instance | None) -> ServedBayes:
+        """Return the learner, with these segments, the categories that were added, and no fewer types than given."""
         learner = self.learner
         if learner is None or learner.n_categories > len(names):  # an older backup was restored
             learner = ServedBayes(self.types, names, self.seed, growth=self.growth)
+        learner.set_fewest_types(MIN_NUMBER if given is None else max(given.n_types, MIN_NUMBER))
         learner.set_segments(segments)
         learner.set_reward(None, CLICKS, None)  # they are set for all categories together
         for name in names[learner.n_categories :]:
