@@ -255,7 +255,7 @@ def test_learning_starts_with_the_segments_and_types_of_a_given_instance(address
         assert set(learned.segments.names) == set(site.segments.names)
         assert learned.n_types >= site.n_types
         policy = served.rollout.state.current.policy
-        # That of the best policy without segments has 0.67 times the optimal value.
+        # That of the best policy without segments has 0.77 times the optimal value.
         assert dp.evaluate(site, policy, 1e-3).value > 0.8 * dp.plan(site, 1e-3).value
         assert Trainer(training, types="auto").learner._numbers.fewest == site.n_types
 
