@@ -289,9 +289,11 @@ def test_invalid_arguments_are_explained(arguments, message):
 
 
 FAST = ("explore-then-commit", "frozen", "ucb-hybrid")
+# Longer blocks than by default are as valid, and faster. One type is the strongest form of the Bayesian learners.
 OPTIONS = {
-    "bayes": {"types": 1, "growth": 0.4},  # the number of types known: the strongest form; long blocks are faster
+    "bayes": {"types": 1, "growth": 0.4},
     "frozen": {"category": 0},
+    "lattice": {"growth": 0.1},
     "refitted-greedy": {"growth": 0.4},
     "sliding-window": {"types": 1, "growth": 0.4},
     "ucb-hybrid": {"policies": "fixed", "scale": "estimated"},
