@@ -73,6 +73,7 @@ def test_messages_name_options_and_columns_apart(log, changes, sentence):
     printed = error_of("fit", log, *options(**given))
     assert printed.startswith(f"Error: {sentence}")
     assert not re.search(r"--[a-z-]+(Column|The|For|No)", printed)
+    assert "horizon" not in changes or "or omit --horizon" in printed
     assert "`" not in printed
 
 

@@ -105,7 +105,7 @@ def test_assignments_need_the_horizon_of_the_fit(log, events):
 
 
 def test_a_horizon_below_the_longest_visit_is_refused(events):
-    with pytest.raises(dp.InputError, match="horizon is 3, but users of the log have up to 4 recommendations"):
+    with pytest.raises(dp.InputError, match=r"horizon is 3, but users of the log have up to 4 .*omit `horizon`"):
         dp.read_log(events, horizon=3, **READING)
     with pytest.raises(dp.InputError, match="horizon is 0; expected an integer"):
         dp.read_log(events, horizon=0, **READING)

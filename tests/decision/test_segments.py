@@ -6,7 +6,7 @@ import pytest
 import departing as dp
 from departing.cli.tables.fit import decision_values
 from departing.decision.decision import IGNORING
-from departing.planning.starts import describe_starts, group_starts
+from departing.policy.starts import describe_starts, group_starts
 
 
 @pytest.fixture(scope="module")

@@ -188,3 +188,20 @@ def test_replace_changes_some_fields_and_keeps_the_others():
     changed = base.replace(prior=[0.5, 0.5], types=["a", "b"])
     assert (changed.prior.tolist(), changed.types, changed.categories) == ([0.5, 0.5], ("a", "b"), base.categories)
     assert (changed.click == base.click).all()
+
+
+def test_fields_of_the_instance_in_the_table_log_are_refused(tmp_path):
+    path = tmp_path / "fitted.toml"
+    text = "prior = [1.0]\nclick = [[0.5], [0.4]]\n\n[log]\nusers = 3\nshown = [0.5, 0.5]\n"
+    path.write_text(text)
+    assert dp.Instance.load(path).horizon is None
+    path.write_text(text + "horizon = 5\n")
+    with pytest.raises(dp.InputError, match=r"'horizon' in the table \[log\].*above the first \[table\]"):
+        dp.Instance.load(path)
+    path.write_text(text + "visitors = 5\n")
+    with pytest.raises(
+        dp.InputError, match="log has the unknown field 'visitors'; expected one of clicks_per_user, "
+    ):
+        dp.Instance.load(path)
+    path.write_text(f"horizon = 5\n{text}")
+    assert dp.Instance.load(path).horizon == 5

@@ -6,6 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import departing as dp
 from departing.model.examples import magazine, shop
+from departing.policy.library import describe
 from departing.policy.protocol import policy_in_segment
 
 
@@ -185,3 +186,27 @@ def test_sensitivity_reports_the_first_category_of_every_segment():
     plain = dp.plan(instance.in_segment("close")).sensitivity(0.2)
     for each in plain.perturbations:
         assert plain.changed(each) == ({} if each.first[0] == plain.first[0] else {None: each.first[0]})
+
+
+def test_a_policy_that_depends_on_segments_is_described_like_its_plan():
+    users = shop()
+    plan = dp.plan(users, gap=1e-2)
+    starts = "offers in de/mobile (40% of users), fashion in fr/* (35%), electronics in de/desktop (25%)"
+    assert plan.describe() == f"start with {starts}, then adapt to the user's clicks"
+    assert describe(plan.policy, users) == plan.policy.describe(users.categories) == plan.describe()
+    parts = {name: each.policy for name, each in plan.by_segment.items()}
+    policy = dp.BySegment(parts, default=plan.policy.in_segment(None))
+    assert describe(policy, users) == plan.describe()
+    start = (
+        "start with fashion in fr/*, offers in de/mobile, electronics in de/desktop, then adapt to the user's clicks"
+    )
+    assert policy.describe(users.categories).startswith(f"{start}; in other segments: start with fashion, then adapt")
+    # Without segments, all users get the policy for unknown ones.
+    assert describe(plan.policy, users.replace(segments=None)).startswith("start with fashion, then adapt")
+
+
+def test_fixed_policies_of_segments_are_described_as_fixed():
+    users = shop()
+    policy = dp.BySegment({"de/mobile": dp.Fixed(1), "fr/mobile": dp.Fixed("fashion")}, default=dp.Fixed(0))
+    assert describe(policy, users) == "always fashion in */mobile (60% of users), offers in */desktop (40%)"
+    assert policy.describe(users.categories) == "always fashion; in other segments: always offers"

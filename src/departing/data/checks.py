@@ -35,7 +35,9 @@ def check_horizon(horizon: int | None, histories: Histories) -> None:
     if horizon is not None and (longest := int(histories.steps.max(initial=0))) > horizon:
         raise InputError(
             f"horizon is {horizon}, but users of the log have up to {longest:,} recommendations; expected at least "
-            f"{longest:,}, or None.",
+            f"{longest:,}; or omit `horizon`. To plan for fewer steps, fit without it and set horizon = {horizon} in "
+            f"the instance; to evaluate policies of {horizon} recommendations, use departing ope --horizon {horizon} "
+            "(off_policy_value in Python).",
             "horizon",
         )
 

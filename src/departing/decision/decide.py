@@ -22,10 +22,10 @@ from departing.model.progress import Progress
 from departing.model.validation import check_int, check_seed
 from departing.planning.plan import Plan, plan
 from departing.planning.problem import restrict
-from departing.planning.starts import group_starts
 from departing.policy.by_segment import BySegment
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Allowed, Policy
+from departing.policy.starts import group_starts
 
 # The plan of the fitted instance is certified to this fraction of its value, within these seconds.
 PLAN_GAP, PLAN_SECONDS = 1e-4, 20.0

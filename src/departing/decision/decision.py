@@ -13,10 +13,10 @@ from departing.formatting import first_few, format_count, format_percent, format
 from departing.html_tables import html_repr
 from departing.model.frames import to_frame
 from departing.planning.plan import Plan
-from departing.planning.starts import Start, describe_policies
 from departing.policy.files import write_policy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy, policy_in_segment, recommended
+from departing.policy.starts import Start, describe_policies
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,6 +15,7 @@ from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_document, write_document
 from departing.model.frames import to_frame
 from departing.model.instance_fields import (
+    LOG_FIELDS,
     as_matrix,
     check_common_prior,
     check_horizon,
@@ -455,6 +456,7 @@ class Instance:
         if "segments" in document:  # their common prior is that of all users
             optional, document = optional | {"prior"}, {"prior": None} | document
         check_fields(document, {"prior", "click"} - optional, optional | {"log"}, where)  # a fit adds a table `log`
+        _check_log_fields(document.get("log"), optional | {"prior", "click"}, where)
         with errors_in(where):
             fields = {field: value for field, value in document.items() if field != "log"}
             if "segments" in fields:
@@ -469,6 +471,18 @@ class Instance:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the instance to a TOML or JSON file, by the suffix of `path`."""
         write_document(path, "instance", self.to_dict())
+
+
+def _check_log_fields(log: object, own: set[str], where: str) -> None:
+    """Raise if the table `log` has unknown fields, such as the `own` fields of an instance after the line `[log]`."""
+    if not isinstance(log, dict):
+        return  # LoggedPolicy checks the values
+    for field in sorted(own & log.keys()):
+        raise InputError(
+            f"{where} has the field {field!r} in the table [log], where it has no effect; expected it among the "
+            f"fields of the instance. In a TOML file, move the line `{field} = …` above the first [table]."
+        )
+    check_fields(log, set(), set(LOG_FIELDS), f"{where}, log")
 
 
 STRUCTURES = ("row", "column", "diagonal")

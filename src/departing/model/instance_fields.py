@@ -11,6 +11,7 @@ from departing.model.names import check_names, default_names
 from departing.model.segments import Floats, Segments
 
 MAX_HORIZON = 10**6  # beyond it, no horizon is the same up to rounding in practice
+LOG_FIELDS = ("users", "shown", "clicks_per_user")  # of the table `log` that a fit adds to the file of an instance
 
 
 def frozen(array: Floats) -> Floats:

@@ -10,6 +10,7 @@ from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_document
 from departing.model.histories import Histories
 from departing.model.instance import Floats
+from departing.model.instance_fields import LOG_FIELDS
 from departing.model.validation import check_float, check_int
 
 
@@ -50,7 +51,7 @@ class LoggedPolicy:
         """Return the policy from the table `log` of a file; error messages start with `where`."""
         if not isinstance(document, dict):
             raise InputError(f"{where}: log is {document!r:.80}; expected a table with the fields users and shown.")
-        check_fields(document, {"users", "shown"}, {"clicks_per_user"}, f"{where}, log")
+        check_fields(document, {"users", "shown"}, set(LOG_FIELDS), f"{where}, log")
         with errors_in(f"{where}, log"):
             shown = document["shown"]
             if not isinstance(shown, list) or len(shown) != n_categories:

@@ -22,11 +22,11 @@ from departing.planning.controller import Controller
 from departing.planning.problem import BoundsProgress, Deadline, Limits, PlanningProblem, Solution
 from departing.planning.scaling import largest_reward, solve_scaled
 from departing.planning.segment_tables import segment_columns, segment_lines
-from departing.planning.starts import Start, describe_policies, group_starts
 from departing.policy.files import write_policy
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy, resolve_policy
 from departing.policy.schedule import Schedule
+from departing.policy.starts import Start, describe_policies, group_starts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,6 +15,7 @@ from departing.model.instance import CLICK, EXTENSIONS, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance
 from departing.policy.belief_policy import UNBOUNDED, BeliefPolicy
 from departing.policy.protocol import Category, Mask, check_category_range, check_category_refs, resolve_category
+from departing.policy.starts import describe_by_segment
 
 # Relative error of the value of a vector at a belief: the belief of a user of a thousand steps has lost as much.
 VALUE_ROUNDING = 1e-12
@@ -224,7 +225,9 @@ class Alpha(BeliefPolicy):
         return coefficients
 
     def describe(self, names: Sequence[str]) -> str:
-        """Describe the policy in one phrase, with the names of the categories."""
+        """Describe the policy in one phrase, with the names of the categories and of the segments."""
+        if (segments := self.instance.segments) is not None:
+            return describe_by_segment(self, names, segments.names, segments.share.tolist())
         first = int(self.recommend(np.zeros((self.instance.n_categories, 4), np.int64)))
         rules = format_count(len(self.vectors), "decision rule")
         return f"start with {names[first]}, then adapt to the user's clicks ({rules})"

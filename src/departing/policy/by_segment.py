@@ -8,7 +8,6 @@ from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.events import Events
 from departing.model.instance import Floats, Instance
-from departing.model.names import list_names
 from departing.policy.files import SerializablePolicy, policy_to_dict
 from departing.policy.protocol import (
     Allowed,
@@ -20,6 +19,7 @@ from departing.policy.protocol import (
     resolve_policy,
     switch_probability_bounds,
 )
+from departing.policy.starts import describe_by_segment
 
 
 class BySegment(SerializablePolicy):
@@ -102,8 +102,8 @@ class BySegment(SerializablePolicy):
         """Describe the policy in one phrase, with the names of the categories."""
         own = getattr(self.default, "describe", None)
         default = type(self.default).__name__ if own is None else own(names)
-        segments = format_count(len(self.policies), "segment")
-        return f"a policy for each of {segments} ({list_names(list(self.policies))}); in other segments: {default}"
+        segments = describe_by_segment(self, names, list(self.policies))
+        return segments if segments == default else f"{segments}; in other segments: {default}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain values."""

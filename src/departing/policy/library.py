@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from departing.model.errors import InputError, errors_in
 from departing.model.files import DOCUMENT_SUFFIXES, check_fields, read_document
@@ -12,11 +12,13 @@ from departing.model.instance import Instance
 from departing.model.instance_fields import check_horizon
 from departing.model.names import list_names
 from departing.policy.alpha import Alpha
+from departing.policy.belief_policy import BeliefPolicy
 from departing.policy.by_segment import BySegment
 from departing.policy.files import SerializablePolicy
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy, own_segments, resolve_policy
+from departing.policy.protocol import Policy, own_segments, policy_in_segment, resolve_policy
 from departing.policy.schedule import Fixed, Threshold, Walk
+from departing.policy.starts import describe_by_segment
 from departing.policy.table import Table
 
 POLICIES = (Fixed, Threshold, Walk, Greedy, Table, Alpha, BySegment)
@@ -184,9 +186,15 @@ def parse_policy(text: str, categories: Sequence[str], instance: Instance | None
 
 
 def describe(policy: object, instance: Instance) -> str:
-    """Describe `policy` in one phrase, with the names of the instance's categories."""
+    """Describe `policy` in one phrase, with the names of the instance's categories and segments."""
+    segments = instance.segments if own_segments(policy) else None
+    if segments is None and isinstance(policy, BeliefPolicy):
+        policy = policy_in_segment(policy, None)  # all users of the instance get this one
     own = getattr(policy, "describe", None)
     try:
+        if segments is not None:
+            shares = (segments.share / segments.share.sum()).tolist()
+            return describe_by_segment(cast(Policy, policy), instance.categories, segments.names, shares)
         return str(own(instance.categories)) if own else type(policy).__name__
-    except IndexError:
+    except (IndexError, InputError):  # it is for other categories
         return repr(policy)

@@ -37,7 +37,7 @@ from departing.offpolicy.estimators import off_policy_value
 from departing.offpolicy.limits import Extrapolation, extrapolation
 from departing.offpolicy.value import OffPolicyValue
 from departing.planning.plan import compile_in_background
-from departing.planning.starts import describe_starts
+from departing.policy.starts import describe_starts
 from departing.reporting.command_options import command_options, log_names
 from departing.reporting.rare_categories import rare_categories, rare_sentence
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal

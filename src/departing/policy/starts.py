@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from departing.formatting import first_few, format_share, shorten_name
 from departing.model.segments import SEPARATOR
+from departing.policy.protocol import Policy, policy_in_segment, recommended, resolve_policy
 
 MAX_STARTS, MAX_LABELS = 3, 3  # of a sentence
 
@@ -62,7 +65,7 @@ def _labels(own: list[str], names: list[str]) -> tuple[str, ...]:
     return (*labels, *left)
 
 
-def describe_starts(starts: Sequence[Start]) -> str:
+def describe_starts(starts: Sequence[Start], with_shares: bool = True) -> str:
     """Describe first categories in one phrase, the largest segments first.
 
     >>> describe_starts(group_starts({"de": "offers", "fr": "art"}, [0.6, 0.4]))
@@ -73,15 +76,15 @@ def describe_starts(starts: Sequence[Start]) -> str:
     phrases = []
     for i, start in enumerate(starts[:MAX_STARTS]):
         labels = first_few([shorten_name(label) for label in start.labels], MAX_LABELS)
-        share = f"{format_share(start.share)}{'' if i else ' of users'}"
-        phrases.append(f"{shorten_name(start.category)} in {labels} ({share})")
+        share = f" ({format_share(start.share)}{'' if i else ' of users'})" if with_shares else ""
+        phrases.append(f"{shorten_name(start.category)} in {labels}{share}")
     rest = sum(len(start.segments) for start in starts[MAX_STARTS:])
     if rest:
         phrases.append(f"other categories in {rest} {'other segment' if rest == 1 else 'other segments'}")
     return ", ".join(phrases)
 
 
-def describe_policies(policies: Iterable[str], starts: Sequence[Start]) -> str:
+def describe_policies(policies: Iterable[str], starts: Sequence[Start], with_shares: bool = True) -> str:
     """Describe the policies of segments in one phrase, given that of each.
 
     >>> describe_policies(["always art", "always art"], ())
@@ -90,4 +93,21 @@ def describe_policies(policies: Iterable[str], starts: Sequence[Start]) -> str:
     phrases = set(policies)
     if len(phrases) == 1:
         return phrases.pop()
-    return f"start with {describe_starts(starts)}, then adapt to the user's clicks"
+    first = describe_starts(starts, with_shares)
+    if all(phrase.startswith("always ") for phrase in phrases):
+        return f"always {first}"
+    return f"start with {first}, then adapt to the user's clicks"
+
+
+def describe_by_segment(
+    policy: Policy, categories: Sequence[str], segments: Sequence[str], shares: Sequence[float] | None = None
+) -> str:
+    """Describe a policy that depends on segments in one phrase, with the shares of their users if they are given."""
+    start, phrases, first = np.zeros((1, len(categories), 4), np.int64), [], {}
+    for name in segments:
+        own = resolve_policy(policy_in_segment(policy, name), categories)
+        describe = getattr(own, "describe", None)
+        phrases.append(type(own).__name__ if describe is None else str(describe(categories)))
+        first[name] = categories[int(recommended(own, start)[0])]
+    starts = group_starts(first, [1 / len(segments)] * len(segments) if shares is None else shares)
+    return describe_policies(phrases, starts, shares is not None)
