@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import departing as dp
+from departing.cli.tables.ope import segment_table
 from departing.evaluation.continuation import continuation_values
 from departing.model.examples import shop
 from departing.offpolicy.direct_method import BootstrapEnsemble, reward_errors
@@ -275,3 +276,21 @@ def test_users_by_segment_are_all_users_of_the_log():
     users = dict(zip(log.segments, log.segment_users.tolist(), strict=True))
     assert {name: part.users for name, part in value.by_segment.items()} == users
     assert sum(users.values()) == value.users
+
+
+def test_segments_with_hardly_any_overlap_have_the_direct_method_and_are_named(log, fit):
+    policy = dp.Fixed("fashion")
+    shown = frame()
+    starts = shown.sort_values("time").groupby("user")["category"].transform("first")
+    disagree = (shown["country"] == "fr") & (shown["device"] == "mobile") & (starts == "fashion")
+    few = set(shown.loc[disagree, "user"].unique()[:5])
+    table = shown[~disagree | shown["user"].isin(few)]
+    value = dp.off_policy_value(dp.read_log(table, **OPTIONS), policy, fit=fit, bootstrap=20)
+    assert value.by_segment["fr/mobile"].best_name == "dm"
+    assert value.by_segment["de/mobile"].best_name == "dr"
+    (text,) = [each for each in value.warnings if each.startswith("Poor overlap by segment")]
+    assert "in 'fr/mobile' on it alone (DM)" in text
+    for part in value.by_segment.values():
+        assert part.dr is None or part.dr.ess >= 9.99
+    table = segment_table("always fashion", value)
+    assert list(table.columns[2].cells) == [part.best_name.upper() for part in value.by_segment.values()]

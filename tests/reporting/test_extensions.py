@@ -2,6 +2,7 @@
 
 import html
 import re
+import shlex
 from dataclasses import replace
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 import departing as dp
 from departing.cli.tables.report import report_values
 from departing.fitting.type_names import name_types
+from departing.reporting.sections.action import test_section as ab_test_section
 from helpers.commands import call
 
 SEGMENTS = dp.Segments(
@@ -77,6 +79,17 @@ def test_commands_of_the_page_read_the_log_alike(report, events):
     page = report.to_html()
     for option in ("--segment country,device", "--reward reward", "--unit euro", "--half-life"):
         assert option in page
+
+
+def test_the_sample_size_in_clicks_is_computed_as_printed(report, events, monkeypatch):
+    monkeypatch.chdir(events.parent)
+    (block,) = re.findall(r"<pre><code>(.*?)</code>", ab_test_section(report), re.DOTALL)
+    save, power = html.unescape(block).splitlines()
+    assert power == "departing power fitted.toml policy.json --clicks-only"
+    assert save.endswith("--policy policy.json --instance fitted.toml")
+    for line in (save, power):
+        result = call(*shlex.split(line)[1:])
+        assert result.exit_code == 0, result.output
 
 
 def test_the_command_takes_the_options(events, tmp_path):

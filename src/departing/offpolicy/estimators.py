@@ -28,10 +28,13 @@ from departing.offpolicy.importance_sampling import (
     observation_probabilities,
 )
 from departing.offpolicy.limits import (
+    MIN_ESS,
     check_departures,
     extrapolation,
+    first_weights_differ,
     model_warnings,
     overlap_warnings,
+    segment_overlap_warnings,
 )
 from departing.offpolicy.log_segments import LogSegments, segment_warnings
 from departing.offpolicy.value import Estimate, OffPolicyValue, Overlap
@@ -178,8 +181,8 @@ def off_policy_value(
     parts = {i: estimation.of(i).direct(ensemble.only(i)) for i in _named(segments)}
     if not isinstance(log, Log):
         note = "Plain histories have no propensities; only the direct method applies."
-        by_segment = {str(segments.names[i]): part for i, part in parts.items()}
-        return replace(value, warnings=(*value.warnings, note), by_segment=by_segment)
+        direct = {str(segments.names[i]): part for i, part in parts.items()}
+        return replace(value, warnings=(*value.warnings, note), by_segment=direct)
     observed = observation_probabilities(log.confirmed)[: fit.instance.horizon]
     levels = [
         continuation_values(segments.of_group(fit.instance, g), own, len(observed), estimation.tolerance, MAX_NODES)
@@ -193,10 +196,16 @@ def off_policy_value(
     value = estimation.with_returns(value, ensemble, returns, levels)
     for i in parts:
         own, users = levels[segments.group[i]], returns.parts[i] if returns.parts else returns
-        parts[i] = estimation.of(i).with_returns(parts[i], ensemble.only(i), users, [own])
+        least_ess = MIN_ESS if returns.parts else 0.0
+        parts[i] = estimation.of(i).with_returns(parts[i], ensemble.only(i), users, [own], least_ess)
+        if returns.parts and parts[i].dr is not None and first_weights_differ(users):
+            parts[i] = replace(parts[i], pdis=None, dr=None)
+    by_segment = {str(segments.names[i]): each for i, each in parts.items()}
     names = [(log.categories or ())[_first_category(log, each)] for each in segments.policies]
     warnings = (*value.warnings, *overlap_warnings(log, list(dict.fromkeys(names)), returns, value))
-    return replace(value, warnings=warnings, by_segment={str(segments.names[i]): each for i, each in parts.items()})
+    if returns.parts and returns.n:
+        warnings = (*warnings, *segment_overlap_warnings(by_segment))
+    return replace(value, warnings=warnings, by_segment=by_segment)
 
 
 def _check_horizon(horizon: int | None, fit: Fit, log: Histories) -> int | None:
@@ -263,10 +272,11 @@ class _Estimation:
         ensemble: BootstrapEnsemble,
         returns: ImportanceReturns,
         levels: Sequence[ContinuationValues],
+        least_ess: float = 0.0,
     ) -> OffPolicyValue:
-        """Value with PDIS and DR, as far as policy and log overlap."""
+        """Value with PDIS and DR, as far as policy and log overlap: before the first step with less than an ESS."""
         overlap = _overlap(returns, levels, self.segments.group_share())
-        horizon = returns.horizon(max(MAX_WEIGHT_SHARE * returns.n, 1.0))
+        horizon = returns.horizon(max(MAX_WEIGHT_SHARE * returns.n, 1.0), least_ess)
         tail_share = max(1 - sum(step.click_share for step in overlap[:horizon]), 0.0)
         value = replace(value, horizon=horizon, tail_share=tail_share, overlap=overlap)
         if not horizon or returns.n <= 1:

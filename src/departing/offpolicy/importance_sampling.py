@@ -122,10 +122,11 @@ class ImportanceReturns:
         """Kish's effective sample size by step: squared sum of the weights over the sum of their squares."""
         return _ratio(self.weight_sums**2, self.squared_weight_sums)
 
-    def horizon(self, max_weight: float) -> int:
-        """Number of steps before the weighted mean weight first exceeds `max_weight`, or no user is left."""
+    def horizon(self, max_weight: float, least_ess: float = 0.0) -> int:
+        """Number of steps before the weighted mean weight first exceeds `max_weight`, or too few users are left."""
         weight = _ratio(self.squared_weight_sums, self.weight_sums)
-        return int(np.argmax(np.append((weight > max_weight) | (self.users == 0), True)))
+        few = (self.users == 0) | (self.ess < least_ess * (1 - 1e-9))  # rounding of the sums of equal weights
+        return int(np.argmax(np.append((weight > max_weight) | few, True)))
 
     def pdis(self, horizon: int) -> Moments:
         """Moments of the PDIS returns with the model's continuation values after `horizon` steps."""

@@ -1,6 +1,6 @@
 """Limits of off-policy estimates: few departures, extrapolation, categories without data, and overlap."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ MAX_TAIL_SHARE = 0.1  # share of the clicks after the horizon, or after the long
 WEIGHT_STDERRS = 4.0  # between 1 and the mean weight of the first step, before a warning: weights are skewed
 MISFIT_STDERRS = 3.0  # between DM and DR, before a warning: a 0.3 % two-sided test
 MIN_VALUE = 1e-300  # smaller ones are rounding errors of 0
+MIN_ESS = 10.0  # of a step that a segment takes from the log; the usual minimum for a normal approximation
 ROUNDING = 1e-9  # of a mean of weights
 FIRST_STEPS = 6  # whose categories are compared with those of the log, if the policy depends on the counts
 
@@ -137,6 +138,25 @@ def _first_weight(returns: "ImportanceReturns") -> tuple[float, float]:
     return mean, (max(squares / n - mean**2, squares / total - 1, 0.0) / n) ** 0.5
 
 
+def first_weights_differ(returns: "ImportanceReturns") -> bool:
+    """True if the weights of the first step do not average 1, so that PDIS and DR miss part of the users."""
+    mean, stderr = _first_weight(returns)
+    return abs(mean - 1) > WEIGHT_STDERRS * stderr + ROUNDING
+
+
+def segment_overlap_warnings(by_segment: Mapping[str, "OffPolicyValue"]) -> Iterator[str]:
+    """Sentence that names the segments with poor overlap, and those of them with the direct method alone."""
+    poor = [repr(name) for name, part in by_segment.items() if part.dr is None or part.tail_share > MAX_TAIL_SHARE]
+    direct = [repr(name) for name, part in by_segment.items() if part.dr is None]
+    if poor:
+        alone = f", in {first_few(direct, 3)} on it alone (DM)" if direct else ""
+        yield (
+            f"Poor overlap by segment: in {first_few(poor, 3)} too few users agree with the policy, so the values "
+            f"rest on the model{alone}. Collect more users there with random recommendations, or test the "
+            "policy on some of them."
+        )
+
+
 def overlap_warnings(
     log: Log, firsts: Sequence[str], returns: "ImportanceReturns", value: "OffPolicyValue"
 ) -> Iterator[str]:
@@ -160,8 +180,8 @@ def overlap_warnings(
             "direct method applies. Show it first to some users at random, with its propensity."
         )
         return
-    mean, stderr = _first_weight(returns)
-    if abs(mean - 1) > WEIGHT_STDERRS * stderr + ROUNDING:
+    if first_weights_differ(returns):
+        mean, _ = _first_weight(returns)
         yield (
             f"The importance weights of the first step average {mean:.2f} instead of 1, so PDIS is biased: part of "
             f"the log never shows {first} first, or propensities are wrong. Of the log of an experiment, evaluate "

@@ -98,7 +98,8 @@ class OffPolicyValue:
     policy : Policy
         Policy that was evaluated.
     by_segment : dict of str to OffPolicyValue
-        The same for the users of each segment of the log, by the name of the segment.
+        The same for the users of each segment of the log, by the name of the segment. Steps at which the effective
+        sample size of a segment is below 10 come from the model; if the first is one, only the direct method applies.
     """
 
     dm: Estimate
@@ -124,6 +125,11 @@ class OffPolicyValue:
     def best(self) -> Estimate:
         """The doubly robust estimate, or that of the direct method if there is none."""
         return self.dr or self.dm
+
+    @property
+    def best_name(self) -> str:
+        """Field name of the best estimate: "dr" or "dm"."""
+        return "dm" if self.dr is None else "dr"
 
     @property
     def estimates(self) -> dict[str, Estimate]:

@@ -40,12 +40,12 @@ def value_table(policy: str, value: OffPolicyValue) -> RichTable:
 
 def segment_table(policy: str, value: OffPolicyValue) -> RichTable:
     """Best estimate of the value for the users of each segment."""
-    columns = ("segment", "users", value.unit, f"{value.confidence:.0%} interval", "ESS")
+    columns = ("segment", "users", "estimator", value.unit, f"{value.confidence:.0%} interval", "ESS")
     table = new_table(f"{value.unit.capitalize()} per user of {policy} by segment", *columns)
     for name, part in value.by_segment.items():
         best = part.best
-        cells = f"{part.users:,}", format_number(best.value, 4), _interval(best), f"{best.ess:,.0f}"
-        table.add_row(escape(name), *cells)
+        cells = format_number(best.value, 4), _interval(best), f"{best.ess:,.0f}"
+        table.add_row(escape(name), f"{part.users:,}", part.best_name.upper(), *cells)
     return table
 
 

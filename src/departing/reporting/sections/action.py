@@ -21,6 +21,10 @@ PYTHON = """import departing as dp
 policy = dp.load_policy("policy.json")
 policy.recommend(events=[]{segment})   # a new user
 policy.recommend(events=[({category!r}, "no-click")]{segment})"""
+REWARD_TEST = (
+    "Sample sizes of A/B tests are computed for clicks, not for rewards. These commands compute "
+    "the users that a test of clicks needs:"
+)
 DEFAULT_COLUMNS = ("user", "time", "category", "clicked", "departed", "propensity")
 
 
@@ -83,7 +87,9 @@ def test_section(report: "Report") -> str:
     if not report.verdict.shows_policy:
         return paragraphs(NO_POLICY)
     if report.fit is not None and "reward" in report.fit.instance.extensions:
-        return paragraphs("Sample sizes of A/B tests are computed for clicks, not for rewards.")
+        return paragraphs(REWARD_TEST) + commands(
+            _save_command(report), "departing power fitted.toml policy.json --clicks-only"
+        )
     size = report.sample_size
     if size is None:
         return paragraphs(
