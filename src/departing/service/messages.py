@@ -73,7 +73,7 @@ class Recommendation(Struct, omit_defaults=True):
     arm: str | UnsetType = UNSET
     segment: str | UnsetType | None = UNSET
     code: Literal["segment_kept"] | UnsetType = UNSET
-    segment_known: Literal[False] | UnsetType = UNSET
+    segment_known: bool | UnsetType = UNSET
 
 
 class Feedback(Struct, forbid_unknown_fields=True):
