@@ -57,10 +57,10 @@ def test_the_distribution_has_the_value_as_its_mean():
 def test_continuation_values_start_with_the_value_of_the_policy():
     instance = magazine()
     policy = dp.Greedy(instance)
-    levels = continuation_values(instance, policy, 10, 1e-7, 10**6).levels
+    continuation = continuation_values(instance, policy, 10, 1e-7, 10**6)
     value = dp.evaluate(instance, policy)
-    assert float(instance.prior @ levels[0].values[0]) == pytest.approx(value.value, abs=1e-6)
-    assert sum(level.gained for level in levels) == pytest.approx(value.value, abs=1e-6)
+    assert float(instance.prior @ continuation.levels[0].values[0]) == pytest.approx(value.value, abs=1e-6)
+    assert continuation.gained.sum() == pytest.approx(value.value, abs=1e-6)
 
 
 def test_category_names_are_accepted():

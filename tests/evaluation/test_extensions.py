@@ -214,11 +214,12 @@ def test_continuation_values_start_with_the_value_of_the_policy(policy, horizon)
     value = dp.evaluate(instance, policy)
     continuation = continuation_values(instance, policy, 10, 1e-9, 10**6)
     assert float(instance.prior @ continuation.levels[0].values[0]) == pytest.approx(value.value, abs=1e-7)
-    assert sum(level.gained for level in continuation.levels) == pytest.approx(value.value, abs=1e-7)
+    assert continuation.gained.sum() == pytest.approx(value.value, abs=1e-7)
     for steps in (1, 4, 9):
         within = float(instance.prior @ value_within(instance, policy, steps, 1e-9, 10**6))
         shorter = instance.replace(horizon=steps if horizon is None else min(steps, horizon))
         assert within == pytest.approx(dp.evaluate(shorter, policy).value, abs=1e-7)
+        assert continuation.gained[:steps].sum() == pytest.approx(within, abs=1e-7)
 
 
 def test_the_data_frame_has_a_row_for_each_type_of_each_segment():

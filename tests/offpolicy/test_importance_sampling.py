@@ -182,8 +182,17 @@ def test_continuation_values_are_those_of_a_new_user_whose_prior_is_the_belief(d
         row = continuation.child_rows(t, row, np.array([outcome]))
         counts = counts.copy()
         counts[int(policy.recommend(counts)), outcome] += 1
-    total = sum(level.gained for level in continuation.levels)
+    total = continuation.gained.sum()
     assert total == pytest.approx(dp.evaluate(instance, policy).value, abs=1e-5)
+
+
+def test_rewards_of_counts_that_are_not_followed_belong_to_their_steps():
+    site = dp.Instance([0.5, 0.5], [[0.8, 0.7], [0.3, 0.4]], 0.5)
+    for horizon in (None, 9, 4):
+        within = site.replace(horizon=horizon)
+        fixed = continuation_values(within, dp.Fixed(0), 6, 1e-6, 100)
+        greedy = continuation_values(within, dp.Greedy(within), 6, 1e-6, 100)
+        assert greedy.gained == pytest.approx(fixed.gained, abs=1e-5)
 
 
 def test_rare_counts_have_an_approximate_continuation_value():

@@ -18,25 +18,25 @@ from departing.policy.schedule import Schedule
 class ContinuationLevel:
     """Continuation values `values[n, M]` at the counts after some steps, and their rows after a click and a stay.
 
-    `child[n, 2]` are rows of the next level, -1 for counts that are not followed. `gained` is the expected reward of
-    an average user at this step, and later at counts that are not followed.
+    `child[n, 2]` are rows of the next level, -1 for counts that are not followed.
     """
 
     values: Floats
     child: Integers
-    gained: float
 
 
 @dataclass(frozen=True)
 class ContinuationValues:
     """Expected reward from now on of users under `policy`, by type.
 
-    Counts are numbered by level, that is by steps; rare counts that are in no level have the number -1.
+    Counts are numbered by level, that is by steps; rare counts that are in no level have the number -1. `gained` is
+    the expected reward of an average user at each step, and that of all later steps last.
     """
 
     instance: Instance
     policy: Policy
     levels: tuple[ContinuationLevel, ...]
+    gained: Floats
 
     def values(self, step: int, rows: Integers, counts: Integers) -> Floats:
         """Values `[n, M]` of users in these rows of the level of a step; approximate for those in none."""
@@ -69,12 +69,12 @@ def continuation_values(
     is below a value of `gap` of an average user, or `max_nodes` counts are reached.
     """
     steps = steps if instance.horizon is None else min(steps, instance.horizon)
-    levels = (
+    levels, gained = (
         _schedule_levels(instance, policy, steps)
         if isinstance(policy, Schedule)
-        else _count_levels(instance, policy, gap, max_nodes)
+        else _count_levels(instance, policy, steps, gap, max_nodes)
     )
-    return ContinuationValues(instance, policy, tuple(levels))
+    return ContinuationValues(instance, policy, tuple(levels), np.array(gained))
 
 
 def first_steps(instance: Instance, policy: Policy, steps: int, rare: float) -> tuple[Floats, Floats]:
@@ -125,26 +125,33 @@ def value_within(instance: Instance, policy: Policy, steps: int, gap: float, max
     return gained
 
 
-def _schedule_levels(instance: Instance, policy: Schedule, steps: int) -> list[ContinuationLevel]:
-    """One row a level, because a schedule depends on the number of steps only."""
+def _schedule_levels(instance: Instance, policy: Schedule, steps: int) -> tuple[list[ContinuationLevel], list[float]]:
+    """Levels of one row, because a schedule depends on the number of steps only, and the rewards gained."""
     lower, upper = schedule_values(instance, policy, steps)
     categories = policy.first_categories(steps)
     values = [(lower + upper) / 2]
     for a in categories[::-1]:
         values.append(instance.expected_reward[a] + (1 - instance.departure_probabilities[a]) * values[-1])
-    levels, active = [], instance.normalised_prior
+    levels, gained, active = [], [], instance.normalised_prior
     for value, a in zip(values[:0:-1], categories, strict=True):
-        gained = float(active @ instance.expected_reward[a])
-        levels.append(ContinuationLevel(value[None], np.zeros((1, 2), np.int64), gained))
+        gained.append(float(active @ instance.expected_reward[a]))
+        levels.append(ContinuationLevel(value[None], np.zeros((1, 2), np.int64)))
         active = active * (1 - instance.departure_probabilities[a])
-    return [*levels, ContinuationLevel(values[0][None], np.full((1, 2), -1), float(active @ values[0]))]
+    last = ContinuationLevel(values[0][None], np.full((1, 2), -1))
+    return [*levels, last], [*gained, float(active @ values[0])]
 
 
-def _count_levels(instance: Instance, policy: Policy, gap: float, max_nodes: int) -> list[ContinuationLevel]:
-    """Follow all counts that matter forward, then compute their values backward."""
+def _count_levels(
+    instance: Instance, policy: Policy, steps: int, gap: float, max_nodes: int
+) -> tuple[list[ContinuationLevel], list[float]]:
+    """Follow all counts that matter forward, then compute their values backward; and the rewards gained.
+
+    Where counts are not followed, users are taken to stay with the present category.
+    """
     remaining = RemainingValues(instance)
     prior, truncation, lost = instance.normalised_prior, Truncation(gap, max_nodes), 0.0
-    visited: list[tuple[Integers, Integers, Floats, float]] = []
+    visited: list[tuple[Integers, Integers, Floats]] = []
+    gained, staying = [0.0] * (steps + 1), np.zeros_like(instance.expected_reward)
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
         worst, best = remaining.limits(level.step)
         errors = (level.weights * level.switch_bounds) @ (prior * (best - worst))
@@ -154,22 +161,33 @@ def _count_levels(instance: Instance, policy: Policy, gap: float, max_nodes: int
         lost += float(errors[stop].sum())
         categories = level.categories
         values = _approximate(remaining, level.step, categories, level.switch_bounds)
-        later = float(np.einsum("nx,nx,x->", level.weights[stop], values[stop], prior))
+        if level.step < steps:
+            np.add.at(staying, categories[stop], level.weights[stop] * prior)
+        else:
+            gained[steps] += float(np.einsum("nx,nx,x->", level.weights[stop], values[stop], prior))
         level.keep(~stop)
-        gained = float(np.einsum("nx,nx,x->", level.weights, instance.expected_reward[level.categories], prior))
+        expanded = np.einsum("nx,nx,x->", level.weights, instance.expected_reward[level.categories], prior)
+        gained[min(level.step, steps)] += float(expanded)
+        if level.step < steps:
+            gained[level.step] += float((staying * instance.expected_reward).sum())
+            staying *= 1 - instance.departure_probabilities
         child = np.full((len(stop), 2), -1)
         child[~stop] = level.child
-        visited.append((np.where(stop, -1, categories), child, values, gained + later))
+        visited.append((np.where(stop, -1, categories), child, values))
+    for step in range(len(visited), steps):
+        gained[step] = float((staying * instance.expected_reward).sum())
+        staying *= 1 - instance.departure_probabilities
+    gained[steps] += float((staying * remaining.fixed(steps)).sum())
     levels: list[ContinuationLevel] = []
     probabilities, following = instance.outcome_probabilities[:, [CLICK, STAY]], np.zeros((0, instance.n_types))
-    for categories, child, values, gained in reversed(visited):
+    for categories, child, values in reversed(visited):
         rows = np.flatnonzero(categories >= 0)
         if len(rows):
             shown, ahead = categories[rows], np.concatenate([following, np.zeros((1, instance.n_types))])[child[rows]]
             values[rows] = instance.expected_reward[shown] + (probabilities[shown] * ahead).sum(axis=1)
-        levels.append(ContinuationLevel(values, child, gained))
+        levels.append(ContinuationLevel(values, child))
         following = values
-    return levels[::-1]
+    return levels[::-1], gained
 
 
 def _approximate(remaining: RemainingValues, step: int, categories: Integers, switch_bounds: Floats) -> Floats:

@@ -335,9 +335,7 @@ def _mean_estimate(returns: Moments, added: float, least: float, z: float, ess: 
 
 def _overlap(returns: ImportanceReturns, levels: Sequence[ContinuationValues], shares: Floats) -> tuple[Overlap, ...]:
     """Overlap at every step that some user reaches, given continuation values and share of each group of users."""
-    gained = np.zeros(max(len(returns.users), *(len(each.levels) for each in levels)))
-    for share, each in zip(shares, levels, strict=True):
-        gained[: len(each.levels)] += share * np.array([level.gained for level in each.levels])
+    gained = np.sum([share * each.gained for share, each in zip(shares, levels, strict=True)], axis=0)
     if gained.sum() > 0:
         gained = gained / gained.sum()
     return tuple(
