@@ -143,6 +143,13 @@ def test_a_store_remembers_the_columns(address):
         open_service(address, [], shop(), settings)
 
 
+def test_a_refused_instance_leaves_no_store(tmp_path):
+    for columns in (("country",), ("device", "version")):
+        with pytest.raises(dp.InputError, match="segment "):
+            open_service(tmp_path / "s.sqlite", [], shop(), Settings(segment_columns=columns))
+    assert list(tmp_path.iterdir()) == []
+
+
 def fitted_segments(names, columns):
     share = [1 / len(names)] * len(names)
     segments = dp.Segments(names, share, [[0.5, 0.5]] * len(names), columns)

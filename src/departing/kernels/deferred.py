@@ -11,10 +11,12 @@ from typing import Any
 
 from llvmlite.binding import Linkage
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
 
 _USED = ("_optimize_functions", "_optimize_final_module", "_finalize_dynamic_globals", "_raise_if_finalized")
-SUPPORTED = all(hasattr(JITCodeLibrary, name) for name in (*_USED, "finalize", "add_linking_library"))
+SUPPORTED = hasattr(Flags(), "_values") and all(
+    hasattr(JITCodeLibrary, name) for name in (*_USED, "finalize", "add_linking_library")
+)
 
 
 class _KernelCode(JITCodeLibrary):
@@ -72,11 +74,26 @@ class _InnerCodegen:
         """Do nothing: an inner kernel has no Python entry point, which alone needs an environment."""
 
 
+class _KernelFlags(Flags):
+    """Options of numba that are compared in no time: it looks them up for each operation of each kernel."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _KernelFlags):
+            return NotImplemented
+        return self is other or self._values == other._values or self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return 0  # equal for equal options; the keys of the lookups have other parts that differ
+
+
 class KernelCompiler(Compiler):
     """Compiler of kernels that call inner ones."""
 
     def compile_extra(self, func: Any) -> Any:
         """Compile a Python function."""
+        self.state.flags = _KernelFlags(self.state.flags)
         self.state.library = _KernelCode(self.state.targetctx.codegen(), func.__qualname__)
         self.state.library.enable_object_caching()
         return super().compile_extra(func)
@@ -87,5 +104,6 @@ class InnerCompiler(Compiler):
 
     def compile_extra(self, func: Any) -> Any:
         """Compile a Python function as far as its callers need it."""
+        self.state.flags = _KernelFlags(self.state.flags)
         self.state.library = _InnerCode(_InnerCodegen(self.state.targetctx.codegen()), func.__qualname__)
         return super().compile_extra(func)

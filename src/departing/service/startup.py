@@ -24,7 +24,7 @@ from departing.service.store import queries
 from departing.service.store.base import Store, StoreError, Transaction
 from departing.service.store.connection import TemporarilyUnreachableError, UnreachableError, is_postgres
 from departing.service.store.sqlite import SqliteStore
-from departing.service.stored_settings import adopt_columns, adopt_half_life, adopt_unit
+from departing.service.stored_settings import adopt_columns, adopt_half_life, adopt_unit, check_columns
 from departing.service.warning_rules import learning_warning
 
 PLAN_GAP = 1e-6  # relative to the value: no user notices a difference below it
@@ -71,7 +71,7 @@ def open_service(
     the service starts although the clock is behind the latest time in the store.
     """
     if not is_postgres(address) and not Path(address).exists():
-        _check_new(Path(address), names if instance is None else instance.categories, settings, accept_loss)
+        _check_new(Path(address), names, instance, settings, accept_loss)
     store = open_store(address, settings.missing_feedback, accept_loss)
 
     async def start() -> Service:
@@ -126,10 +126,14 @@ def open_service(
         raise
 
 
-def _check_new(path: Path, names: Sequence[str], settings: Settings, accept_loss: bool) -> None:
+def _check_new(
+    path: Path, names: Sequence[str], instance: Instance | None, settings: Settings, accept_loss: bool
+) -> None:
     """Raise before a file is created that could not be served; a store that is missing is refused later."""
     if settings.learn and not settings.rule.is_defined:
         raise InputError(REQUIRED)
+    check_columns(settings.segment_columns, (), None if instance is None else instance.segments)
+    names = names if instance is None else instance.categories
     if not names and (accept_loss or not path.with_name(path.name + ".lock").exists()):
         raise InputError(NEW.format(path.resolve()))
     for name in names:

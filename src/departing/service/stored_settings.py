@@ -20,11 +20,8 @@ def adopt_columns(tx: Transaction, given: Sequence[str], segments: Segments | No
     """
     rows = tx.rows(queries.SETTING, queries.SEGMENT_COLUMNS_KEY)
     stored = tuple(json.loads(rows[0][0])) if rows else ()
-    columns = tuple(given) or stored or (() if segments is None else segments.columns)
-    if segments is not None:
-        _check_segments(segments, columns, bool(given))
+    columns = check_columns(given, stored, segments)
     if columns != stored:
-        _check_columns(columns)
         known = [] if stored in UNNAMED else [name for (name,) in tx.rows(queries.SEGMENTS)]
         confused = next((name for name in known if is_composed_of(name, columns)), None)
         if confused is not None:
@@ -33,6 +30,16 @@ def adopt_columns(tx: Transaction, given: Sequence[str], segments: Segments | No
                 f"the store are composed, such as {confused!r:.60}. Use another store (--store) for other features."
             )
         tx.write(queries.SET, queries.SEGMENT_COLUMNS_KEY, json.dumps(columns))
+    return columns
+
+
+def check_columns(given: Sequence[str], stored: tuple[str, ...], segments: Segments | None) -> tuple[str, ...]:
+    """Features of which segments are composed; raise if the instance has others or they cannot be exported."""
+    columns = tuple(given) or stored or (() if segments is None else segments.columns)
+    if segments is not None:
+        _check_segments(segments, columns, bool(given))
+    if columns != stored:
+        _check_exported(columns)
     return columns
 
 
@@ -55,7 +62,7 @@ def _check_segments(segments: Segments, columns: tuple[str, ...], given: bool) -
         )
 
 
-def _check_columns(columns: tuple[str, ...]) -> None:
+def _check_exported(columns: tuple[str, ...]) -> None:
     """Raise if columns of features cannot be in the exported log; case does not distinguish columns in Parquet."""
     lowered = [check_name("segment", column).casefold() for column in columns]
     for column, lower in zip(columns, lowered, strict=True):
