@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from decimal import ROUND_UP, Context
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,15 @@ def format_significant(value: float) -> str:
     '0.00104'
     """
     return MISSING if math.isnan(value) else f"{value:.3g}"
+
+
+def format_limit(value: float) -> str:
+    """Format the upper limit of a positive number with two significant digits, rounded up.
+
+    >>> format_limit(0.02018), format_limit(0.02), format_limit(6.66e-15), format_limit(0.0)
+    ('0.021', '0.02', '6.7e-15', '0')
+    """
+    return f"{float(Context(2, ROUND_UP).create_decimal(repr(float(value)))):.2g}"
 
 
 def format_bounds(lower: float, upper: float, digits: int = 10) -> str:

@@ -87,6 +87,18 @@ def test_the_number_of_threads_does_not_change_the_points():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize(("types", "categories", "seed"), [(4, 3, 2), (4, 4, 4)])
+def test_a_restarted_search_goes_on_after_rounds_that_change_leaves_only(types, categories, seed):
+    problem, forever = PlanningProblem(dp.random_instance("sticky", types, categories, seed=seed)), Deadline(np.inf)
+    search = Search(problem, forever)
+    search.run(1e-6, forever, 4000)
+    gap = search.upper - search.lower
+    search = Faces(search, 1).solve(search, forever, 0)
+    search.run(1e-6, forever, 300)
+    assert search.n_expanded >= 300
+    assert search.upper - search.lower < gap
+
+
 def test_the_likeliest_faces_come_first():
     faces = likeliest_faces(np.array([0.1, 0.4, 0.0, 0.3, 0.2]), 3)
     assert [face.tolist() for face in faces] == [[1, 3, 4], [0, 1, 3], [0, 1, 4], [0, 3, 4]]

@@ -13,7 +13,7 @@ from departing.evaluation.bounds import ROUNDING, UNDERFLOW, Bounds
 from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.departures import Departures, new_departures
 from departing.evaluation.forward import departure_distribution, forward_pass
-from departing.formatting import format_significant
+from departing.formatting import format_limit, format_significant
 from departing.html_tables import html_repr
 from departing.model.frames import to_frame
 from departing.model.instance import CLICK, EXTENSIONS, STAY, Floats, Instance
@@ -115,14 +115,14 @@ class Evaluation(Bounds):
         >>> evaluate(site, Fixed(0)).describe()
         'A user clicks 0.633333 times on average.'
         """
-        error = f" (± {self.gap / 2:.1g})" if self.gap > 1e-6 * self.upper else ""
+        error = f" (± {format_limit(self.gap / 2)})" if self.gap > 1e-6 * self.upper else ""
         if "reward" in self.instance.extensions:
             return f"Expected reward of {self.value:.6g} {self.unit} per user{error}."
         return f"A user clicks {self.value:.6g} times on average{error}."
 
     def summary(self) -> str:
         """Overview for printing: the value, its gap and the value of each type."""
-        lines = [f"Expected {self.unit} per user: {self.value:.6g} (gap {self.gap:.1e})"]
+        lines = [f"Expected {self.unit} per user: {self.value:.6g} (gap {format_limit(self.gap)})"]
         if len(self.by_type) > 1:
             for name, share, bounds in zip(self.instance.types, self.instance.prior, self.by_type, strict=True):
                 lines.append(f"  type {name} ({share:.3g} of users): {bounds.value:.6g}")

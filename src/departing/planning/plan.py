@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
+from departing.formatting import format_limit
 from departing.html_tables import html_repr
 from departing.model.errors import InputError
 from departing.model.frames import to_frame
@@ -125,7 +126,7 @@ class Plan(Bounds):
         >>> from departing.model.examples import blog
         >>> print(plan(blog()).summary())
         Policy: sports × 6, then economics
-        Expected clicks per user: 0.65029058 (optimal within 7e-15)
+        Expected clicks per user: 0.65029058 (optimal within 7.3e-15)
         Method: closed-form. The click probabilities have a dominant column with N* = 5.801; 6 candidate ...
         Loss compared with the optimal policy:
           greedy: 1.7e-05
@@ -133,7 +134,7 @@ class Plan(Bounds):
         """
         lines = [
             f"Policy: {self.describe()}",
-            f"Expected {self.instance.unit} per user: {self.value:.8f} (optimal within {self.gap:.1g})",
+            f"Expected {self.instance.unit} per user: {self.value:.8f} (optimal within {format_limit(self.gap)})",
             f"Method: {self.method}. {self.reason}",
             *segment_lines(self),
             "Loss compared with the optimal policy:",
@@ -164,7 +165,7 @@ class Plan(Bounds):
     def _repr_html_(self) -> str:
         rows = [
             [f"expected {self.instance.unit} per user", f"{self.value:.6g}"],
-            ["optimal within", f"{self.gap:.1g}"],
+            ["optimal within", format_limit(self.gap)],
             ["method", self.method],
             ["planning time", f"{self.seconds:.2g} s"],
         ]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from departing.formatting import format_percent
+from departing.formatting import format_limit, format_percent
 from departing.policy.protocol import recommended
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def segment_lines(plan: "Plan") -> list[str]:
     width = max(len(row[0]) for row in rows[:MAX_LISTED])
     lines = ["By segment:"]
     for name, share, first, lower, upper in rows[:MAX_LISTED]:
-        value = f"{lower + (upper - lower) / 2:.6f} {plan.instance.unit} (optimal within {upper - lower:.1g})"
+        within = format_limit(upper - lower)
+        value = f"{lower + (upper - lower) / 2:.6f} {plan.instance.unit} (optimal within {within})"
         lines.append(f"  {name:{width}}  {format_percent(share):>6} of users  {value}, first {first}")
     if len(rows) > MAX_LISTED:
         lines.append(f"  and {len(rows) - MAX_LISTED:,} more")

@@ -224,7 +224,7 @@ def _best_upper_category(nodes, e):
     return top
 
 
-@inlined
+@inner
 def _backup(model, nodes, points, vectors, space, lp, counters, n, tolerance, root_gap):
     """Bellman backup of both bounds of an expanded node, and of the upper bound of its point."""
     e = nodes.expanded[n]
@@ -327,7 +327,7 @@ def _expand_node(nodes, points, space, counters, n):
     nodes.expanded[n], nodes.point[e] = e, p
 
 
-@inlined
+@inner
 def _update_node(model, nodes, points, vectors, space, lp, counters, n, is_leaf, tolerance, root_gap):
     """Improve the bounds of node n; a leaf is expanded if recomputing its bounds does not help."""
     if is_leaf:
@@ -335,7 +335,9 @@ def _update_node(model, nodes, points, vectors, space, lp, counters, n, is_leaf,
         _recompute_bounds(nodes, points, vectors, space, lp, counters, n, tolerance)
         left = nodes.upper[n] - nodes.lower[n]
         # A gap of a few roundings of the value cannot be closed by children.
-        if left > RECOMPUTED_ENOUGH * gap and left > 1e-13 * nodes.lower[n] and nodes.mass[n] > MIN_EXPANDED_MASS:
+        if left <= RECOMPUTED_ENOUGH * gap:
+            counters[at.RECOMPUTED] += 1
+        elif left > 1e-13 * nodes.lower[n] and nodes.mass[n] > MIN_EXPANDED_MASS:
             _expand_node(nodes, points, space, counters, n)
     if nodes.expanded[n] >= 0:
         _backup(model, nodes, points, vectors, space, lp, counters, n, tolerance, root_gap)
@@ -454,9 +456,9 @@ def _search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_
         root_gap = nodes.upper[0] - nodes.lower[0]
         if root_gap <= gap or counters[at.FULL] or counters[at.EXPANDED] >= until:
             return
-        before = counters[at.EXPANDED]
+        before = counters[at.EXPANDED] + counters[at.RECOMPUTED]
         _search_round(model, nodes, points, vectors, space, lp, counters, root_gap)
-        if counters[at.EXPANDED] == before and nodes.upper[0] - nodes.lower[0] >= root_gap:
+        if counters[at.EXPANDED] + counters[at.RECOMPUTED] == before and nodes.upper[0] - nodes.lower[0] >= root_gap:
             return
 
 

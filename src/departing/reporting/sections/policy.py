@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from departing.decision.claims import PolicyValue
 from departing.decision.decision import IGNORING
-from departing.formatting import first_few, format_share, shorten_name
+from departing.formatting import first_few, format_limit, format_share, shorten_name
 from departing.model.instance import Instance
 from departing.offpolicy.limits import MAX_TAIL_SHARE
 from departing.reporting.charts import Interval, interval_chart
@@ -40,7 +40,7 @@ def policy_section(report: "Report") -> str:
     decision, fit = report.decision, report.fit
     if decision is None or fit is None or not report.verdict.shows_policy:
         return paragraphs(NO_POLICY)
-    gap = f"{100 * decision.plan.gap / max(decision.plan.value, 1e-12):.2g}%"
+    gap = f"{format_limit(100 * decision.plan.gap / max(decision.plan.value, 1e-12))}%"
     fixed = f"Always showing {shorten_name(report.best_fixed)} is nearly as good as this policy:"
     of_users = "users of the segment" if decision.by_segment else "all users"
     return (
