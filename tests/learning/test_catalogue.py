@@ -127,6 +127,10 @@ def test_restrictions_are_saved(tmp_path):
     assert again.allowed == (2,)
     with pytest.raises(InputError, match="'music' is the last one allowed by restrict; allow another before"):
         again.retire_category("music")
+    for empty in ((0,), ()):
+        with pytest.raises(InputError, match="allowed has retired categories only: (news|none at all); allow another"):
+            again.restrict(empty)
+        assert again.allowed == (2,)
     again.restrict(None)
     assert again.allowed == (1, 2)
     before = {name: value for name, value in learner.state().items() if name != "restricted"}

@@ -117,11 +117,15 @@ class ChangingCatalogue(SegmentLearner):
 
     def restrict(self, allowed: tuple[int, ...] | None) -> None:
         """Recommend only the `allowed` categories from the next block on, None for all that are not retired."""
-        self._restricted = allowed
+        left = allowed
         if self._retired:
             every = range(self.n_categories) if allowed is None else allowed
-            allowed = tuple(a for a in every if a not in self._retired)
-        self._restrict(allowed)
+            left = tuple(a for a in every if a not in self._retired)
+        if left is not None and not left:
+            named = ", ".join(self.category_names[a] for a in allowed or ())
+            raise InputError(f"allowed has retired categories only: {named or 'none at all'}; allow another.", "allowed")
+        self._restricted = allowed
+        self._restrict(left)
 
     def _restrict(self, allowed: tuple[int, ...] | None) -> None:
         self.allowed = allowed
