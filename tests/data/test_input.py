@@ -256,6 +256,21 @@ def test_epochs_are_timestamps(unit, scale, kind):
     assert log.report.guessed == (f"Numbers in column 'time' are read as {unit} since 1970.",)
 
 
+@pytest.mark.parametrize("form", ["%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+@pytest.mark.parametrize("kind", [int, str, float])
+def test_digits_of_dates_are_timestamps(form, kind):
+    options = {"inactive_after": "1 day", "duplicates": "keep"}
+    times = stamps(form)
+    expected = dp.read_log(frame(time=times, departed=None), time_format=form, **options)
+    log = dp.read_log(frame(time=[kind(int(each)) for each in times], departed=None), **options)
+    assert (log.report.first, log.report.last) == (expected.report.first, expected.report.last)
+    assert (log.counts == expected.counts).all()
+    assert log.report.guessed == (f"Numbers in column 'time' are read as dates in the format '{form}'.",)
+    counters = dp.read_log(frame(time=range(20_240_140, 20_240_140 + N)))
+    assert counters.report.guessed == ()
+    assert counters.report.first == "20240140"
+
+
 def test_mixed_epochs_raise():
     seconds = [1_704_067_200 + i * 1000 for i in range(N)]
     mixed = [each * 1000 if i % 3 else each for i, each in enumerate(seconds)]

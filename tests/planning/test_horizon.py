@@ -202,3 +202,11 @@ def test_a_time_limit_keeps_valid_bounds():
     assert plan.lower <= better.upper
     assert better.lower <= plan.upper
     assert plan.verify()
+
+
+def test_a_probability_to_stay_that_rounds_to_one():
+    instance = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.4]], [[1e-17, 0.5], [1e-17, 0.3]], horizon=4)
+    plan = dp.plan(instance)
+    assert plan.verify()
+    assert plan.gap <= plan.target_gap
+    assert plan.lower <= best_value(instance) <= plan.upper

@@ -54,6 +54,26 @@ def test_every_segment_has_the_bounds_of_its_own_plan(seed, fields):
     assert plan.value_under(instance) == pytest.approx(plan.value, abs=2 * plan.target_gap)
 
 
+def test_the_value_under_other_instances_is_that_of_the_policy():
+    own = dp.Segments(["m", "d"], [0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
+    instance = dp.Instance(None, [[0.8, 0.2], [0.2, 0.8]], [[0.3, 0.5], [0.6, 0.3]], segments=own)
+    plain = instance.replace(segments=None)
+    segmented = [
+        instance.replace(segments=dp.Segments(names, share, prior))
+        for names, share, prior in [
+            (["m", "d"], [0.95, 0.05], own.prior),
+            (["x", "d"], own.share, own.prior),
+            (["m", "d", "e"], [0.2, 0.2, 0.6], [*own.prior, [0.0, 1.0]]),
+        ]
+    ]
+    for each in (instance, plain, plain.replace(horizon=4)):
+        plan = dp.plan(each)
+        for other in (*segmented, plain, plain.replace(horizon=2), plain.replace(reward=[1, 5])):
+            assert plan.value_under(other) == pytest.approx(dp.evaluate(other, plan.policy).value, rel=1e-5)
+        with pytest.raises(dp.InputError, match="instance has 1 category; expected 2, as in the instance of"):
+            plan.value_under(dp.Instance([1.0], [[0.5]]))
+
+
 def test_one_segment_is_no_segment():
     plain = magazine()
     one = plain.replace(segments=dp.Segments(["all"], [1.0], [plain.prior]))

@@ -177,6 +177,15 @@ class LogReader:
             (numbers,) = self.engine.rows(query)
             time, sentences = times.as_epoch(time, [*map(sum, zip(*numbers, strict=True))], self.rules.fields["time"])
             self.guessed += sentences
+        if (query := times.date_counts(time, total["last"])) is not None:
+            (numbers,) = self.engine.rows(query)
+            dates = times.as_date(time, [*map(sum, zip(*numbers, strict=True))], self.rules.fields["time"])
+            if dates is not None:
+                time, sentence = dates
+                self.guessed += (sentence,)
+                self.engine.define(*self.rules.checked(time, self.spec.categories))
+                (rows,) = self.engine.rows(self.rules.profile(time))
+                total = _totals(rows, self.rules.profile_columns)
         bounded = self._without_stray_times(time, total)
         if bounded != time:
             time = bounded

@@ -20,7 +20,8 @@ DAY = 86400 * MICRO
 EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 # Numbers in this range count as an epoch of the unit; the ranges of different units are disjoint.
 EPOCH_RANGE = (631_152_000, 4_102_444_800)  # 1990 to 2100, in seconds
-DATE_NUMBERS = (19_700_101, 21_001_231)  # yyyymmdd
+FIRST_DATE = 19_700_101  # least number that counts as a date, of which the digits are in one of these formats
+DATE_NUMBERS = ("%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
 HAS_ZONE = r"regexp_matches(time_, ':[0-9.]+\s*(z|[+-][0-9]{2}(:?[0-9]{2})?|[a-z]+(/[a-z_]+)*)\s*$', 'i')"
 ISO = "TRY_CAST(time_ AS TIMESTAMPTZ)"
 FULL_YEAR = "TIMESTAMPTZ '1000-01-01'"  # DuckDB reads 31-12-24 as a day of the year 31
@@ -192,6 +193,31 @@ def as_epoch(time: TimeColumn, counts: Sequence[int], column: str) -> tuple[Time
     (unit,) = units
     sentence = f"Numbers in column {column!r} are read as {unit} since 1970."
     return replace(time, units=time.units * EPOCHS[unit], is_clock=True), (sentence,)
+
+
+def date_counts(time: TimeColumn, last: int | None) -> str | None:
+    """Query for the number of times, and of those whose digits are a date, by format; None if there is none."""
+    if time.is_clock or last is None or last < FIRST_DATE * time.units:
+        return None
+    dates = ", ".join(f"count(*) FILTER ({_date('t', time.units, form)} IS NOT NULL)" for form in DATE_NUMBERS)
+    return f"SELECT count(t), {dates} FROM (SELECT {time.sql} AS t FROM raw)"
+
+
+def as_date(time: TimeColumn, counts: Sequence[int], column: str) -> tuple[TimeColumn, str] | None:
+    """The column as timestamps, with a sentence, if most numbers are dates in one format, given `date_counts`."""
+    numbers, *by_format = counts
+    most = max(by_format)
+    if most * 2 < numbers:
+        return None
+    form = DATE_NUMBERS[by_format.index(most)]
+    sentence = f"Numbers in column {column!r} are read as dates in the format {form!r}."
+    return _clock(_date(time.sql, time.units, form)), sentence
+
+
+def _date(time: str, units: int, form: str) -> str:
+    """SQL of a time whose digits are a date in this format, since 1970; those of floats may be off by a fraction."""
+    number = f"({time} + {units // 2}) // {units}"
+    return f"CASE WHEN {number} >= {FIRST_DATE} THEN try_strptime(({number})::VARCHAR, {literal(form)}) END"
 
 
 def check_format(time_format: str | None) -> str | None:

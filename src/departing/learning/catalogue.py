@@ -122,8 +122,8 @@ class ChangingCatalogue(SegmentLearner):
             every = range(self.n_categories) if allowed is None else allowed
             left = tuple(a for a in every if a not in self._retired)
         if left is not None and not left:
-            named = ", ".join(self.category_names[a] for a in allowed or ())
-            raise InputError(f"allowed has retired categories only: {named or 'none at all'}; allow another.", "allowed")
+            named = ", ".join(self.category_names[a] for a in allowed or ()) or "none at all"
+            raise InputError(f"allowed has retired categories only: {named}; allow another.", "allowed")
         self._restricted = allowed
         self._restrict(left)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
-from departing.formatting import format_limit
+from departing.formatting import format_count, format_limit
 from departing.html_tables import html_repr
 from departing.model.errors import InputError
 from departing.model.frames import to_frame
@@ -183,14 +183,29 @@ class Plan(Bounds):
         Parameters
         ----------
         instance : Instance
-            Instance with the same number of categories.
+            Instance with the same number of categories. Users of segments that the plan does not know get the policy
+            for unknown segments.
+
+        Raises
+        ------
+        InputError
+            If the instance has another number of categories.
         """
-        if self.by_segment:
-            shares = self.instance.segments.share if self.instance.segments else ()
-            plans = zip(shares, self.by_segment.items(), strict=True)
-            return float(sum(share * each.value_under(instance.in_segment(name)) for share, (name, each) in plans))
-        if isinstance(self.controller, Schedule):
-            return evaluate(instance, self.controller).value
+        if instance.n_categories != self.instance.n_categories:
+            raise InputError(
+                f"instance has {format_count(instance.n_categories, 'category', 'categories')}; expected "
+                f"{self.instance.n_categories}, as in the instance of the plan.",
+                "instance",
+            )
+        if self.common is not None:
+            if instance.segments is None:
+                return self.common.value_under(instance)
+            return sum(
+                float(share) * self.by_segment.get(name, self.common).value_under(instance.in_segment(name))
+                for name, share in zip(instance.segments.names, instance.segments.share, strict=True)
+            )
+        if isinstance(self.controller, Schedule) or instance.horizon != self.instance.horizon:
+            return evaluate(instance, self.policy).value
         return self.controller.solve(instance).value(instance.normalised_prior)
 
     def sensitivity(self, by: float = 0.05, gap: float | None = None) -> "Sensitivity":
