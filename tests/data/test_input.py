@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import departing as dp
@@ -254,6 +255,26 @@ def test_epochs_are_timestamps(unit, scale, kind):
     assert (log.report.first, log.report.last) == (expected.report.first, expected.report.last)
     assert (log.counts == expected.counts).all()
     assert log.report.guessed == (f"Numbers in column 'time' are read as {unit} since 1970.",)
+
+
+def test_epochs_as_floats_have_the_same_assignments():
+    times = frame().time.astype("datetime64[ns]").astype("int64")
+    site = dp.Instance([0.6, 0.4], [[0.7, 0.2]] * 3, 0.5, categories=["film", "news", "sport"])
+    tables = [
+        dp.assign(dp.read_log(frame(time=each, departed=None), inactive_after="2 days"), site, "greedy").to_frame()
+        for each in (times, times.astype(float), times.astype("uint64"), times.astype(float) / 1e3)
+    ]
+    for table in tables[1:]:
+        pd.testing.assert_frame_equal(table, tables[0])
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_times_with_a_zone_in_arrow(unit):
+    aware = frame(departed=None).assign(time=lambda table: table.time.astype(f"datetime64[{unit}]").dt.tz_localize("UTC"))
+    expected = dp.read_log(frame(departed=None), inactive_after="1 day")
+    log = dp.read_log(pa.Table.from_pandas(aware), inactive_after="1 day")
+    assert (log.report.first, log.report.last) == (expected.report.first, expected.report.last)
+    assert (log.counts == expected.counts).all()
 
 
 @pytest.mark.parametrize("form", ["%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])

@@ -131,6 +131,9 @@ def test_restrictions_are_saved(tmp_path):
         with pytest.raises(InputError, match=r"retired categories only: (news|none at all); allow another"):
             again.restrict(empty)
         assert again.allowed == (2,)
+    for wrong in (3, -1, "news", True):
+        with pytest.raises(InputError, match="expected indices from 0 to 2"):
+            again.restrict((wrong,))
     again.restrict(None)
     assert again.allowed == (1, 2)
     before = {name: value for name, value in learner.state().items() if name != "restricted"}

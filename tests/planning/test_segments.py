@@ -74,6 +74,18 @@ def test_the_value_under_other_instances_is_that_of_the_policy():
             plan.value_under(dp.Instance([1.0], [[0.5]]))
 
 
+def test_the_policies_of_segments_share_their_vectors():
+    plan = dp.plan(site(2))
+    assert plan.method == "search"
+    first, *rest = (each.policy for each in plan.by_segment.values())
+    assert rest
+    for policy in rest:
+        assert policy.vectors is first.vectors
+        assert policy.categories is first.categories
+    with pytest.raises(ValueError, match="read-only"):
+        first.vectors[0] = 0
+
+
 def test_one_segment_is_no_segment():
     plain = magazine()
     one = plain.replace(segments=dp.Segments(["all"], [1.0], [plain.prior]))

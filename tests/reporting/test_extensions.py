@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -73,6 +74,31 @@ def test_the_page_shows_the_half_life_and_rates_over_time(report):
     assert f"4,000 users count as {effective} (effective sample size)" in page
     assert "class='over-time'" in page
     assert report.over_time.mean_reward is not None
+
+
+def test_values_with_a_half_life_are_those_of_users_at_the_end(report):
+    assert "propensity" in report.log.report.columns
+    assert report.ope is None
+    assert report.value == report.decision.value
+    assert report.gain_over_log in report.decision.gains
+    assert "Values are those of users at the end of the log" in report.to_html()
+    value = dp.off_policy_value(report.log, "greedy", fit=report.fit, bootstrap=20)
+    assert any(each.startswith("The fit has a half-life of 40 days: DM is") for each in value.warnings)
+
+
+def test_a_log_of_few_distinct_histories_by_segment_gives_a_report(tmp_path):
+    rng, n = np.random.default_rng(1), 300
+    single = pd.DataFrame(
+        {
+            "user": range(n),
+            "time": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.uniform(0, 90, n), unit="D"),
+            "category": rng.choice(["a", "b"], n),
+            "clicked": rng.random(n) < 0.4,
+            "country": rng.choice(["de", "fr", "uk"], n),
+        }
+    )
+    made = dp.report(single, inactive_after="14 days", segment="country")
+    assert made.verdict.kind == "insufficient"
 
 
 def test_commands_of_the_page_read_the_log_alike(report, events):

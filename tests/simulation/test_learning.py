@@ -188,6 +188,29 @@ def test_a_learner_continues_from_its_state():
     assert second < first
 
 
+@pytest.mark.parametrize("engine", ["blocks", "step", "arms"])
+def test_a_learner_that_has_seen_users_gets_others_with_the_same_seed(engine):
+    learner = dp.UCBHybrid.fixed(2, users=4000, epsilon=0.2) if engine == "arms" else dp.Frozen(dp.Fixed(0), 2)
+    first, second = (dp.simulate(UNSURE, learner, users=2000, seed=1, engine=engine) for _ in range(2))
+    assert first.clicks != second.clicks
+    assert (first.seed, second.seed) == (1, 1)
+    if engine != "arms":
+        spread = np.hypot(first.stderr, second.stderr)
+        assert abs(first.mean - second.mean) < 4 * spread
+
+
+@pytest.mark.parametrize(
+    "answer", [[-1], [2], [0.0], ["category 0"], None, []], ids=["negative", "large", "float", "name", "none", "few"]
+)
+def test_categories_of_other_learners_are_checked(answer):
+    class Wrong(Own):
+        def recommend(self, users):
+            return answer
+
+    with pytest.raises(InputError, match=r"^Wrong"):
+        dp.simulate(UNSURE, Wrong(), users=10)
+
+
 def test_checkpoints_split_users():
     marks = log_checkpoints(1000)
     assert marks[0] == 1

@@ -173,19 +173,18 @@ class LogReader:
         if not rows:
             raise InputError(f"There are no events in {self.engine.name}.")
         total = _totals(rows, self.rules.profile_columns)
-        if (query := times.epoch_counts(time, total["last"])) is not None:
-            (numbers,) = self.engine.rows(query)
-            time, sentences = times.as_epoch(time, [*map(sum, zip(*numbers, strict=True))], self.rules.fields["time"])
-            self.guessed += sentences
-        if (query := times.date_counts(time, total["last"])) is not None:
-            (numbers,) = self.engine.rows(query)
-            dates = times.as_date(time, [*map(sum, zip(*numbers, strict=True))], self.rules.fields["time"])
-            if dates is not None:
-                time, sentence = dates
-                self.guessed += (sentence,)
-                self.engine.define(*self.rules.checked(time, self.spec.categories))
-                (rows,) = self.engine.rows(self.rules.profile(time))
-                total = _totals(rows, self.rules.profile_columns)
+        inferred = time
+        for count, convert in ((times.epoch_counts, times.as_epoch), (times.date_counts, times.as_date)):
+            if (query := count(inferred, total["last"])) is not None:
+                (numbers,) = self.engine.rows(query)
+                summed = [*map(sum, zip(*numbers, strict=True))]
+                inferred, sentences = convert(inferred, summed, self.rules.fields["time"])
+                self.guessed += sentences
+        if inferred.sql != time.sql:
+            self.engine.define(*self.rules.checked(inferred, self.spec.categories))
+            (rows,) = self.engine.rows(self.rules.profile(inferred))
+            total = _totals(rows, self.rules.profile_columns)
+        time = inferred
         bounded = self._without_stray_times(time, total)
         if bounded != time:
             time = bounded

@@ -42,7 +42,7 @@ from departing.data.sample import SAMPLE_EVENTS, SAMPLE_USERS
 from departing.data.segments import SegmentCodes
 from departing.data.sources import is_nested
 from departing.data.spec import MAX_CATEGORIES, LogSpec
-from departing.data.times import DAY, TimeColumn
+from departing.data.times import DAY, ZONED_NANOSECONDS, TimeColumn
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.model.tables import literal, quoted
@@ -531,7 +531,7 @@ def column_kind(column_type: str) -> str:
         return "integer"
     if column_type in FLOATING or column_type in LARGE or column_type.startswith("DECIMAL"):
         return "number"
-    if column_type == "TIMESTAMP WITH TIME ZONE":
+    if column_type in ("TIMESTAMP WITH TIME ZONE", ZONED_NANOSECONDS):
         return "timestamptz"
     if column_type.startswith("TIMESTAMP") or column_type == "DATE":
         return "timestamp"

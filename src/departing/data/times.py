@@ -16,6 +16,7 @@ from departing.model.errors import InputError
 from departing.model.tables import literal
 
 MICRO = 10**6
+ZONED_NANOSECONDS = "TIMESTAMPTZ_NS"  # a type that few functions of DuckDB accept
 DAY = 86400 * MICRO
 EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 # Numbers in this range count as an epoch of the unit; the ranges of different units are disjoint.
@@ -162,6 +163,8 @@ def typed_column(kind: str, column: str, column_type: str) -> TimeColumn:
         raise InputError(
             f"Column {column!r} for time is of type {column_type}; expected timestamps, dates or numbers."
         )
+    if column_type == ZONED_NANOSECONDS:
+        return _clock("time_::TIMESTAMPTZ")
     return _clock("time_", "time_::TIMESTAMP" if kind == "timestamp" else "time_")
 
 
@@ -192,6 +195,8 @@ def as_epoch(time: TimeColumn, counts: Sequence[int], column: str) -> tuple[Time
         )
     (unit,) = units
     sentence = f"Numbers in column {column!r} are read as {unit} since 1970."
+    if EPOCHS[unit] >= MICRO:  # no more decimals: periods in units of the column have to fit into 64 bits
+        return TimeColumn(_whole(time.sql, time.units), EPOCHS[unit], True), (sentence,)
     return replace(time, units=time.units * EPOCHS[unit], is_clock=True), (sentence,)
 
 
@@ -203,21 +208,26 @@ def date_counts(time: TimeColumn, last: int | None) -> str | None:
     return f"SELECT count(t), {dates} FROM (SELECT {time.sql} AS t FROM raw)"
 
 
-def as_date(time: TimeColumn, counts: Sequence[int], column: str) -> tuple[TimeColumn, str] | None:
-    """The column as timestamps, with a sentence, if most numbers are dates in one format, given `date_counts`."""
+def as_date(time: TimeColumn, counts: Sequence[int], column: str) -> tuple[TimeColumn, tuple[str, ...]]:
+    """The column as timestamps if most of its numbers are dates in one format, given `date_counts`."""
     numbers, *by_format = counts
     most = max(by_format)
     if most * 2 < numbers:
-        return None
+        return time, ()
     form = DATE_NUMBERS[by_format.index(most)]
     sentence = f"Numbers in column {column!r} are read as dates in the format {form!r}."
-    return _clock(_date(time.sql, time.units, form)), sentence
+    return _clock(_date(time.sql, time.units, form)), (sentence,)
 
 
 def _date(time: str, units: int, form: str) -> str:
-    """SQL of a time whose digits are a date in this format, since 1970; those of floats may be off by a fraction."""
-    number = f"({time} + {units // 2}) // {units}"
+    """SQL of a time whose digits are a date in this format, since 1970; floats may be off by a fraction."""
+    number = _whole(time, units)
     return f"CASE WHEN {number} >= {FIRST_DATE} THEN try_strptime(({number})::VARCHAR, {literal(form)}) END"
+
+
+def _whole(time: str, units: int) -> str:
+    """SQL of a time as an integer."""
+    return time if units == 1 else f"({time} + {units // 2}) // {units}"
 
 
 def check_format(time_format: str | None) -> str | None:

@@ -122,6 +122,11 @@ class UCBHybrid(LearnerBase):
         self._clicks = np.zeros(len(self.policies), np.int64)  # and their clicks
         self._totals = np.zeros(3, np.int64)  # departed users, their clicks, and the sum of squared clicks
 
+    @property
+    def arrived(self) -> int:
+        """Users so far."""
+        return int(self._totals[0]) + self.active_users
+
     @classmethod
     def fixed(cls, categories: int | Sequence[str], users: int | None = None, **options: Any) -> Self:
         """Create UCB-Hybrid over all fixed categories, a number or names: the paper's learner for one type.

@@ -23,4 +23,5 @@ POWER = 8  # SampleSize.simulate: clicks of both arms
 SEGMENTS = 10  # simulation under a policy: numbers of users by segment, and the seeds of the segments
 SAMPLE_REWARDS = 11  # sample_log: rewards of clicks
 LOWER_BOUND = 9  # regret_bound: starts of the search for alternatives
+CONTINUED = 13  # simulation of a learner that has seen users: a seed in the place of that given
 PIECES = 12  # simulation of a site that changes: the seeds of the pieces

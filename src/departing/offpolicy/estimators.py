@@ -49,6 +49,10 @@ HORIZON_REACHED = (
     "No user of the log has more than {0} recommendations. If the site ends visits there, read the log with "
     "`horizon`={0}, so that users who reached it do not count as departed."
 )
+HALF_LIFE = (
+    "The fit has a half-life of {}: DM is the value for users at the end of the log, whereas PDIS and DR average over all "
+    "users of the log."
+)
 NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
 
 
@@ -165,6 +169,8 @@ def off_policy_value(
         fit = replace(fit, instance=fit.instance.replace(horizon=horizon))
     policy = _resolve(log, policy, fit.instance)
     notes = segment_warnings(log, policy)
+    if fit.half_life is not None:
+        notes.append(HALF_LIFE.format(fit.half_life))
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     segments = LogSegments.of(log, policy)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy, segments)

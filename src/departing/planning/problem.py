@@ -12,7 +12,9 @@ import numpy as np
 
 from departing.evaluation.bounds import ROUNDING
 from departing.model.counts import Integers
+from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
+from departing.model.names import list_names
 from departing.planning.controller import Controller
 from departing.policy.protocol import Allowed, Policy, allowed_mask
 from departing.policy.schedule import Schedule
@@ -58,6 +60,13 @@ class PlanningProblem:
         every = np.arange(instance.n_categories)
         if allowed is not None:
             every = every[allowed_mask(allowed, (instance.n_categories,), instance.categories)]
+        if not instance.reward[every].any():
+            names = list_names([instance.categories[a] for a in every])
+            raise InputError(
+                f"allowed has {names} only, whose reward is 0: no policy is worth anything; allow a category with a "
+                "reward.",
+                "allowed",
+            )
         outcomes, depart = instance.outcome_probabilities, instance.departure_probabilities
         tables = (instance.expected_reward, outcomes[:, CLICK], outcomes[:, STAY], depart, instance.fixed_values)
         self.instance, self.allowed = instance, tuple(int(a) for a in every)

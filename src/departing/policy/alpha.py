@@ -68,7 +68,7 @@ class Alpha(BeliefPolicy):
     ) -> None:
         check_instance(instance, EXTENSIONS)
         try:
-            rows = np.array(vectors, np.float64)
+            rows = _own(vectors, np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"vectors are {vectors!r:.80}; expected numbers in rows of equal length.") from error
         if rows.ndim != 2 or not len(rows) or rows.shape[1] != instance.n_types:
@@ -77,8 +77,11 @@ class Alpha(BeliefPolicy):
             )
         for i, x in np.argwhere(~np.isfinite(rows))[:1]:
             raise InputError(f"vectors[{i}, {x}] is {rows[i, x]}; expected finite numbers.")
-        given = check_category_refs("categories", categories)
-        chosen = np.array([resolve_category(category, instance.categories) for category in given], np.int64)
+        if isinstance(categories, np.ndarray) and categories.dtype == np.int64:
+            chosen = np.asarray(_own(categories, np.int64))
+        else:
+            given = check_category_refs("categories", categories)
+            chosen = np.array([resolve_category(category, instance.categories) for category in given], np.int64)
         if len(chosen) != len(rows):
             raise InputError(f"categories has {len(chosen)} entries; expected {len(rows)}, one for each vector.")
         check_category_range("Alpha", chosen, instance.n_categories)
@@ -261,16 +264,22 @@ class Alpha(BeliefPolicy):
         return f"<Alpha of {len(self.vectors)} vectors for {self.instance.n_types} types>"
 
 
+def _own(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
+    """A copy of `values`; none of those that another policy owns, which cannot change."""
+    shared = isinstance(values, np.ndarray) and values.flags.owndata and not values.flags.writeable
+    return np.asarray(values, dtype) if shared else np.array(values, dtype)
+
+
 def _check_successors(successors: npt.ArrayLike, n: int, least: int = 0) -> Integers:
     """`successors` as indices `[n, 2]` of n vectors, or down to `least`."""
     expected = f"expected two indices of vectors, {least} to {n - 1}, for each vector"
     try:
-        rows = np.array(successors)
+        rows = _own(successors)
     except ValueError as error:
         raise InputError(f"successors are {successors!r:.80}; {expected}.") from error
     if rows.shape != (n, 2) or rows.dtype.kind not in "iu" or rows.min() < least or rows.max() >= n:
         raise InputError(f"successors are {successors!r:.80}; {expected}.")
-    rows = rows.astype(np.int64)
+    rows = rows.astype(np.int64, copy=False)
     rows.setflags(write=False)
     return rows
 

@@ -123,13 +123,19 @@ def recommended(policy: Policy, counts: Integers, mask: Mask | None = None) -> I
         categories = np.asarray(policy.recommend(view, allowed=mask))  # type: ignore[call-arg]
     else:
         raise InputError(f"{name}.recommend has no parameter allowed, so it cannot be restricted to some categories.")
-    if categories.shape != (n,) or categories.dtype.kind not in "iu":
+    return checked_categories(name, categories, n, n_categories)
+
+
+def checked_categories(name: str, categories: npt.ArrayLike, n: int, n_categories: int) -> Integers:
+    """Categories `[n]` that `recommend` of an object with this name returned, as a copy."""
+    returned = np.asarray(categories)
+    if returned.shape != (n,) or returned.dtype.kind not in "iu":
         raise InputError(
-            f"{name}.recommend returned {categories.dtype} of shape {categories.shape} for {n} users; "
+            f"{name}.recommend returned {returned.dtype} of shape {returned.shape} for {n} users; "
             f"expected integers of shape ({n},)."
         )
-    check_category_range(name, categories, n_categories)
-    return np.array(categories, np.int64)  # a copy: the policy may own the array it returns
+    check_category_range(name, returned, n_categories)
+    return np.array(returned, np.int64)  # a copy: the object may own the array it returns
 
 
 def allowed_mask(allowed: npt.ArrayLike, shape: tuple[int, ...], names: Sequence[str] = ()) -> Mask:

@@ -387,7 +387,7 @@ def analyse(
 ) -> Report:
     """Compute everything that a log allows; `at` gives the progress of a stage."""
     names = log_names(log) | {"options": command_options(types, bootstrap, seed, half_life)}
-    distinct, parameters = len(log.confirmed), 2 * len(log.categories or ())
+    distinct, parameters = len(log.confirmed.without_segments.distinct), 2 * len(log.categories or ())
     if not distinct:
         return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
     if types is None:
@@ -414,7 +414,7 @@ def analyse(
     allowed = [a for a in range(model.instance.n_categories) if a not in rare]
     decision = plan(model, allowed=allowed, bootstrap=bootstrap, seed=seed, progress=at("planning"))
     ope = None
-    if "propensity" in log.report.columns:
+    if "propensity" in log.report.columns and model.half_life is None:  # it averages over all users of the log
         progress = at("evaluating")
         with suppress(InputError):  # too few users departed
             ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)

@@ -15,7 +15,7 @@ from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_type_counts
-from departing.policy.protocol import policy_in_segment
+from departing.policy.protocol import checked_categories, policy_in_segment
 from departing.simulation.aggregate import ObserveUsers, aggregate
 from departing.simulation.last_outcome import first_last_outcome_level
 from departing.simulation.reference import FinishedUsers, Users, UsersProgress, new_users
@@ -134,7 +134,8 @@ def run_steps(
         arrived, active = arrived + len(new), active + len(new)
         served = Users.concatenate(ready, new)
         if len(served):
-            categories = np.asarray(learner.recommend(served.ids + first, **segments.of(served)))
+            given = learner.recommend(served.ids + first, **segments.of(served))
+            categories = checked_categories(type(learner).__name__, given, len(served), instance.n_categories)
             assigned.add(new.ids)
             outcomes = sample_outcomes(instance, categories, served.types, rng.random(len(served)))
             served.counts[np.arange(len(served)), categories, outcomes] += 1

@@ -79,7 +79,7 @@ def simulate(
     users : int
         Number of users.
     seed : int
-        Seed of all random numbers.
+        Seed of all random numbers. A learner that has seen users before gets others with the same seed.
     engine : str
         All engines sample from the same distribution. Under a policy: `step` is the reference loop; `lanes` makes
         single steps at full speed, many users in lockstep; `aggregate` moves numbers of users through the count
@@ -130,7 +130,7 @@ def simulate(
     """
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
     given = {"engine": engine, "open_users": open_users, "delay": delay, "max_steps": max_steps, "threads": threads}
-    options: dict[str, Any] = {**given, "progress": progress}
+    options: dict[str, Any] = {**given, "progress": progress, "before": _users_so_far(policy)}
     if isinstance(instance, NonStationaryInstance):
         from departing.simulation.moving import simulate_site
 
@@ -153,12 +153,16 @@ def _simulate(
     max_steps: int | None,
     threads: int | None,
     progress: UsersProgress | None,
+    before: int,
     log: str | os.PathLike[str] | None = None,
     optimum: float | Bounds | None = None,
     regret_progress: RegretProgress | None = None,
     checkpoints: Integers | None = None,
 ) -> Run:
-    """Simulate users of an instance; see `simulate`. `checkpoints` are those of a run with a learner."""
+    """Simulate users of an instance; see `simulate`.
+
+    A learner that has seen users `before` gets others now. `checkpoints` are those of a run with a learner.
+    """
     open_users = None if open_users is None else check_int("open_users", open_users)
     learns = hasattr(policy, "observe")
     check_instance(instance, EXTENSIONS)
@@ -168,7 +172,7 @@ def _simulate(
     if engine not in engines:
         kind = "learner" if learns else "policy"
         raise InputError(f"engine is {engine!r}; expected one of {', '.join(engines)} for a {kind}.", "engine")
-    simulation = _Simulation(instance, users, seed, engine, open_users, progress or no_progress)
+    simulation = _Simulation(instance, users, seed, engine, open_users, progress or no_progress, before)
     if learns:
         if log is not None or threads is not None or max_steps is not None:
             raise InputError("`log`, `threads` and `max_steps` apply to policies, not to learners; omit them.")
@@ -189,6 +193,12 @@ def _simulate(
     return replace(run, regret_curve=replace(run.regret_curve, known_optimum=known_optimum))
 
 
+def _users_so_far(policy: PolicyLike | Learner) -> int:
+    """Users that a learner has seen; 0 for one that does not say, and for a policy."""
+    seen = policy.next_user_id if isinstance(policy, AssignsPolicies) else 0
+    return max(int(getattr(policy, "arrived", 0)), seen)
+
+
 @dataclass(frozen=True)
 class _Simulation:
     """Checked arguments of `simulate`, and the choice of the engine."""
@@ -199,6 +209,7 @@ class _Simulation:
     engine: str
     open_users: int | None
     progress: UsersProgress
+    before: int
 
     @one_blas_thread
     def with_learner(self, learner: Learner, delay: int, record: RunRecord) -> Run:
@@ -207,14 +218,19 @@ class _Simulation:
 
         if isinstance(learner, AssignsPolicies):
             learner.check(self.instance)
-        rng = np.random.default_rng([self.seed, random_streams.SIMULATE_LEARNER])
+        seed = self.seed
+        if self.before:
+            sequence = np.random.SeedSequence([seed, random_streams.CONTINUED, self.before])
+            seed = int(sequence.generate_state(1, np.uint64)[0])
+        rng = np.random.default_rng([seed, random_streams.SIMULATE_LEARNER])
         stepwise = self.open_users is not None or delay > 0
         plain = self.instance.horizon is None and self.instance.segments is None
         arms = self.engine in ("auto", "arms") and not stepwise and plain
         if arms and isinstance(learner, SupportsArms) and learner.active_users == 0:
             from departing.simulation.arms import Arms
 
-            return Arms(self.instance, learner, self.users, self.seed).run(record, self.progress)
+            run = Arms(self.instance, learner, self.users, seed).run(record, self.progress)
+            return replace(run, seed=self.seed)
         if self.engine == "arms":
             raise InputError(
                 "engine is 'arms'; it applies to UCB-Hybrid without active users, `open_users` and `delay`, and to "

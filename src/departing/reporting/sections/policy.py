@@ -199,6 +199,12 @@ def _estimation(report: "Report") -> list[str]:
         "Values estimated from the model are corrected for optimism: the policy that looks best on a log looks "
         "better than it is. Intervals come from refitting the model to resampled users."
     )
+    if report.fit is not None and report.fit.half_life is not None:
+        return [
+            "Values are those of users at the end of the log, under the model: off-policy evaluation is left out, "
+            "because it averages over all users of the log.",
+            model,
+        ]
     if ope is None:
         return [
             "The log does not say with which probability each recommendation was made (no propensity column), so the "
