@@ -270,7 +270,8 @@ def test_epochs_as_floats_have_the_same_assignments():
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_times_with_a_zone_in_arrow(unit):
-    aware = frame(departed=None).assign(time=lambda table: table.time.astype(f"datetime64[{unit}]").dt.tz_localize("UTC"))
+    aware = frame(departed=None)
+    aware["time"] = aware.time.astype(f"datetime64[{unit}]").dt.tz_localize("UTC")
     expected = dp.read_log(frame(departed=None), inactive_after="1 day")
     log = dp.read_log(pa.Table.from_pandas(aware), inactive_after="1 day")
     assert (log.report.first, log.report.last) == (expected.report.first, expected.report.last)

@@ -43,6 +43,21 @@ def test_pdis_on_the_policys_own_log_is_the_mean_number_of_clicks(policy, tmp_pa
     assert not value.warnings
 
 
+def test_categories_that_were_left_out_are_a_warning():
+    site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6], [0.5, 0.5]], 0.7, categories=["news", "sport", "zoo"])
+    sample = dp.sample_log(site, 2000, 1)
+    table = pd.DataFrame({name: np.asarray(column) for name, column in sample.columns().items()})
+    table = table.assign(departed=sample.outcome >= 2)
+    part = dp.read_log(table, categories=["news", "sport"], max_rejected=0.5)
+    value = dp.off_policy_value(part, "fixed:news", types=2, bootstrap=20)
+    (left_out,) = (each for each in value.warnings if "other categories" in each)
+    share = 1 - part.report.used / part.report.events
+    assert f"({share:.1%})" in left_out
+    assert f"about {share / (1 - share):.1%} a step" in left_out
+    whole = dp.off_policy_value(dp.read_log(table), "fixed:news", types=2, bootstrap=20)
+    assert not any("other categories" in each for each in whole.warnings)
+
+
 def test_intervals_of_all_estimators_contain_the_true_value(log, fit):
     policy = dp.Walk([0], then=1)
     value, truth = dp.off_policy_value(log, policy, fit=fit, bootstrap=60), dp.evaluate(SITE, policy).value

@@ -53,6 +53,8 @@ class TestBadInput:
         ("allowed", "match"),
         [
             ([], "forbids every category"),
+            ("category 1", "allowed is 'category 1'; expected a list"),
+            ([0, 1, 0], "expected each category once"),
             ([False, False, False], "forbids every category"),
             ([3], "contains 3; categories are 0 to 2"),
             ([-1], "contains -1"),
@@ -68,6 +70,11 @@ class TestBadInput:
             dp.plan(magazine(), allowed=allowed)
         with pytest.raises(dp.InputError, match=match):
             dp.Greedy(magazine()).recommend(np.zeros((3, 4), int), allowed=allowed)
+
+    def test_allowed_without_a_reward(self):
+        site = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.4], [0.4, 0.4]], 0.5, reward=[1, 0, 0])
+        with pytest.raises(dp.InputError, match="allowed has 'category 1', 'category 2' only, whose reward is"):
+            dp.plan(site, allowed=[1, 2])
 
     def test_sensitivity(self):
         for by in (0, -0.1, 1.5, "much"):

@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 from shlex import quote
 from typing import NamedTuple
 
-from departing.data.quality import Irregularity
+from departing.data.quality import OTHER_CATEGORY, Irregularity
 from departing.data.spec import MAX_REJECTED, LogSpec, sort_categories
 from departing.formatting import first_few
 from departing.model.errors import InputError
@@ -21,7 +21,7 @@ FEW_EVENTS = 30  # with fewer, the standard error of a rate is about 0.1 even if
 MAX_KEPT = 20  # categories to keep in a message
 NEXT_STEPS = {
     "time cannot be parsed": "state the format of the times by `time_format`='%d/%m/%Y %H:%M'",
-    "category is not in `categories`": "list all categories by `categories`",
+    OTHER_CATEGORY: "list all categories by `categories`",
     "clicked cannot be parsed": "name the values that mean a click by `clicked_values`",
     "duplicate row": "if equal rows are separate events, use `duplicates`='keep'",
     "event after the user's departure": "make departed true at the last event of a user only",

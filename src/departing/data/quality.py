@@ -12,6 +12,7 @@ from departing.model.instance import CLICK, CLICK_DEPART
 
 MAX_EXAMPLES = 3  # rows shown per irregularity: enough to recognise a pattern, short enough to print
 MAX_SEGMENTS_SHOWN = 5  # in a printed overview
+OTHER_CATEGORY = "category is not in `categories`"  # kind of irregularity
 TIED = "same time as another event of the user"  # kind of irregularity
 TIED_NOTE = 0.05  # a note appears above this share of such events; below it, their order hardly changes any forecast
 CENSORED_NOTE = 0.85  # a note appears above this share of censored users; a rule of thumb, it changes no result

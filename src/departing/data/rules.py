@@ -37,7 +37,7 @@ from departing.data.history_rules import (
     step,
     user_keys,
 )
-from departing.data.quality import MAX_EXAMPLES, TIED
+from departing.data.quality import MAX_EXAMPLES, OTHER_CATEGORY, TIED
 from departing.data.sample import SAMPLE_EVENTS, SAMPLE_USERS
 from departing.data.segments import SegmentCodes
 from departing.data.sources import is_nested
@@ -54,7 +54,7 @@ REJECTION_REASONS = (  # codes from 1; a row is rejected for the first reason th
     "time far before all others",
     "time far after all others",
     "category is missing",
-    "category is not in `categories`",
+    OTHER_CATEGORY,
     "clicked is missing",
     "clicked cannot be parsed",
 )

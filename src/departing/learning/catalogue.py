@@ -119,7 +119,8 @@ class ChangingCatalogue(SegmentLearner):
         """Recommend only the `allowed` categories from the next block on, None for all that are not retired."""
         for a in allowed or ():
             if isinstance(a, bool) or not isinstance(a, int | np.integer) or not 0 <= a < self.n_categories:
-                raise InputError(f"allowed has {a!r:.80}; expected indices from 0 to {self.n_categories - 1}.", "allowed")
+                expected = f"expected indices from 0 to {self.n_categories - 1}"
+                raise InputError(f"allowed has {a!r:.80}; {expected}.", "allowed")
         left = allowed
         if self._retired:
             every = range(self.n_categories) if allowed is None else allowed

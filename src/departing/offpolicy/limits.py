@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from departing.data.log import Log
+from departing.data.quality import OTHER_CATEGORY
 from departing.evaluation.continuation import value_within
 from departing.evaluation.traversal import first_level, traverse
 from departing.fitting.fit import Fit
@@ -173,6 +174,14 @@ def overlap_warnings(
         yield (
             f"{returns.missing:,} of {log.users:,} users lack a propensity and are left out of PDIS and DR; "
             "these are unbiased if such users behave like the others."
+        )
+    others = sum(each.count for each in log.report.irregularities if each.kind == OTHER_CATEGORY)
+    if others:
+        share = others / log.report.events
+        yield (
+            f"{others:,} events ({share:.1%}) show other categories and were left out (`categories`), but the "
+            f"propensities of the other steps count them: PDIS is too large, by about {1 / (1 - share) - 1:.1%} a "
+            "step, and DR unless the model is right. Read the log with all its categories, and plan with `allowed`."
         )
     if value.dr is None:
         yield (

@@ -140,6 +140,8 @@ def checked_categories(name: str, categories: npt.ArrayLike, n: int, n_categorie
 
 def allowed_mask(allowed: npt.ArrayLike, shape: tuple[int, ...], names: Sequence[str] = ()) -> Mask:
     """Boolean mask `[..., K]` of this `shape` from names or indices of categories, or from a mask."""
+    if isinstance(allowed, str):
+        raise InputError(f"allowed is {allowed!r:.80}; expected a list, such as [{allowed!r:.80}].", "allowed")
     if isinstance(allowed, Sequence) and any(isinstance(category, str) for category in allowed):
         if not names:
             raise InputError(
@@ -166,6 +168,11 @@ def allowed_mask(allowed: npt.ArrayLike, shape: tuple[int, ...], names: Sequence
         wrong = given[(given < 0) | (given >= n_categories)]
         if len(wrong):
             raise InputError(f"allowed contains {wrong[0]}; categories are 0 to {n_categories - 1}.")
+        if len(np.unique(given)) < len(given):
+            raise InputError(
+                f"allowed is {allowed!r:.80}; expected each category once, or True and False for all of them.",
+                "allowed",
+            )
         mask = np.broadcast_to(np.isin(np.arange(n_categories), given), shape)
     if not mask.any(axis=-1).all():
         raise InputError("allowed forbids every category; at least one must be allowed.")
