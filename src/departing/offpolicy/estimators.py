@@ -50,8 +50,8 @@ HORIZON_REACHED = (
     "`horizon`={0}, so that users who reached it do not count as departed."
 )
 HALF_LIFE = (
-    "The fit has a half-life of {}: DM is the value for users at the end of the log, whereas PDIS and DR average over "
-    "all users of the log."
+    "The fit has a half-life of {}: DM is the value for users at the end of the log, whereas PDIS and DR average "
+    "over all users of the log."
 )
 NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
 
