@@ -64,10 +64,12 @@ def check_departures(histories: Histories) -> None:
         return
     departed = int(histories.confirmed_totals[:, DEPART:].sum())
     if departed < MIN_DEPARTURES:
+        few = histories.users < 2 * MIN_DEPARTURES
+        longer = "a longer log, or shorten `inactive_after` if departures are inferred from inactivity"
         raise InputError(
             f"{format_count(departed, 'user')} of {histories.users:,} departed, so the value of a policy, its clicks "
-            f"until departure, is unknown; expected at least {MIN_DEPARTURES}. Collect a longer log, or shorten "
-            "`inactive_after` if departures are inferred from inactivity."
+            f"until departure, is unknown; expected at least {MIN_DEPARTURES}. Collect "
+            f"{'a log of more users' if few else longer}."
         )
 
 
