@@ -204,6 +204,22 @@ def test_a_time_limit_keeps_valid_bounds():
     assert plan.verify()
 
 
+def test_bounds_of_steps_after_the_last_computed_one():
+    reward, depart, horizon = np.array([[1.0], [0.9]]), np.array([[1e-3], [1e-5]]), 20_000
+    values, tail = values_by_steps(reward, 1 - depart, horizon)
+    best = np.zeros(1)
+    for left in range(1, horizon + 1):
+        best = (reward + (1 - depart) * best).max(axis=0)
+        if left < len(values):
+            assert values[left] == pytest.approx(best, rel=1e-12)
+    assert values[-1] + tail >= best
+    reward, depart, horizon = np.array([[1.0, 0.0], [0.9, 0.0]]), np.array([[0.5, 0.0], [1e-6, 0.5]]), 100_000
+    values, tail = values_by_steps(reward, 1 - depart, horizon)
+    shown_first = 0.9 * (1 - (1 - 1e-6) ** (horizon - 1)) / 1e-6
+    assert shown_first + (1 - 1e-6) ** (horizon - 1) <= values[-1, 0] + tail[0] <= 100_000
+    assert values[-1, 1] + tail[1] == 0
+
+
 def test_a_probability_to_stay_that_rounds_to_one():
     instance = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.4]], [[1e-17, 0.5], [1e-17, 0.3]], horizon=4)
     plan = dp.plan(instance)

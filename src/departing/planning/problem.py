@@ -173,12 +173,12 @@ def values_by_steps(reward: Floats, stay: Floats, horizon: int) -> tuple[Floats,
     most = stay.max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         enough = np.where(most < 1, np.ceil(np.log(NEGLIGIBLE) / np.log(most)), np.inf).max(initial=1)
-        endless = np.fmin(reward / (1 - stay), reward * horizon)  # a probability to stay may round to 1
+        endless = np.fmax.reduce(reward / (1 - stay))  # a probability to stay may round to 1
     n = int(min(horizon, max(enough, 1), MAX_STEPS))
     values = np.zeros((n + 1, reward.shape[1]))
     for step in range(n):
         values[step + 1] = (reward + stay * values[step]).max(axis=0)
-    tail = most**n * endless.max(axis=0) * (1 + 1e-9)  # the margin covers rounding
+    tail = most**n * np.fmin(endless, reward.max(axis=0) * (horizon - n)) * (1 + 1e-9)  # the margin covers rounding
     return values, tail if n < horizon else np.zeros_like(tail)
 
 
