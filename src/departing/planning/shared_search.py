@@ -196,13 +196,12 @@ def solve_search_together(problems: Sequence[PlanningProblem], limits: Limits) -
     expanded, kept = format_count(search.n_expanded, "node"), format_count(len(controller.vectors), "alpha vector")
     reason = f"Heuristic search from all segments expanded {expanded}; the policy has {kept}."
     solutions = []
-    arrays = (controller.vectors.copy(), controller.categories.copy(), controller.successor.copy())
-    for array in arrays:
-        array.setflags(write=False)  # shared by the policies of all segments
+    arrays = (controller.vectors, controller.categories, controller.successor)
+    first = Alpha(problems[0].instance, *arrays)
     for i, problem in enumerate(problems):
         upper = max(min(float(uppers[i]), problem.known_type_bound), float(lowers[i]))
         own = Controller(*arrays, int((controller.vectors @ problem.prior).argmax()))
         certificate = SearchCertificate(problem, nodes, points, search.edges, [], search.depth, own, i)
-        policy = Alpha(problem.instance, *arrays, upper)
+        policy = first.with_prior(problem.instance, upper)
         solutions.append(Solution(policy, own, float(lowers[i]), upper, reason, certificate))
     return solutions

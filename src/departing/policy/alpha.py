@@ -68,7 +68,7 @@ class Alpha(BeliefPolicy):
     ) -> None:
         check_instance(instance, EXTENSIONS)
         try:
-            rows = _own(vectors, np.float64)
+            rows = np.array(vectors, np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"vectors are {vectors!r:.80}; expected numbers in rows of equal length.") from error
         if rows.ndim != 2 or not len(rows) or rows.shape[1] != instance.n_types:
@@ -78,7 +78,7 @@ class Alpha(BeliefPolicy):
         for i, x in np.argwhere(~np.isfinite(rows))[:1]:
             raise InputError(f"vectors[{i}, {x}] is {rows[i, x]}; expected finite numbers.")
         if isinstance(categories, np.ndarray) and categories.dtype == np.int64:
-            chosen = np.asarray(_own(categories, np.int64))
+            chosen = categories.copy()
         else:
             given = check_category_refs("categories", categories)
             chosen = np.array([resolve_category(category, instance.categories) for category in given], np.int64)
@@ -110,8 +110,18 @@ class Alpha(BeliefPolicy):
         index, upper = segments.index(name), self.upper
         if index is not None:
             upper = None if self.segment_upper is None else self.segment_upper[index]
-        arrays = (self.vectors, self.categories, self.successors)
-        return type(self)(self.instance.in_segment(name), *arrays, upper, self.steps)
+        return self.with_prior(self.instance.in_segment(name), upper)
+
+    def with_prior(self, instance: Instance, upper: float | None) -> Self:
+        """Return this policy for an instance that differs in the prior only; both share their arrays.
+
+        `upper` is the upper bound of the value under `instance`.
+        """
+        other = object.__new__(type(self))
+        other.instance, other.upper, other.segment_upper = instance, upper, None
+        other.vectors, other.categories = self.vectors, self.categories
+        other.successors, other.steps = self.successors, self.steps
+        return other
 
     def _choose(self, counts: Integers, beliefs: Floats | None = None) -> Integers:
         from departing.kernels.policy.alpha import best_by_counts
@@ -264,17 +274,11 @@ class Alpha(BeliefPolicy):
         return f"<Alpha of {len(self.vectors)} vectors for {self.instance.n_types} types>"
 
 
-def _own(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
-    """A copy of `values`; none of those that another policy owns, which cannot change."""
-    shared = isinstance(values, np.ndarray) and values.flags.owndata and not values.flags.writeable
-    return np.asarray(values, dtype) if shared else np.array(values, dtype)
-
-
 def _check_successors(successors: npt.ArrayLike, n: int, least: int = 0) -> Integers:
     """`successors` as indices `[n, 2]` of n vectors, or down to `least`."""
     expected = f"expected two indices of vectors, {least} to {n - 1}, for each vector"
     try:
-        rows = _own(successors)
+        rows = np.array(successors)
     except ValueError as error:
         raise InputError(f"successors are {successors!r:.80}; {expected}.") from error
     if rows.shape != (n, 2) or rows.dtype.kind not in "iu" or rows.min() < least or rows.max() >= n:

@@ -195,8 +195,10 @@ def _simulate(
 
 def _users_so_far(policy: PolicyLike | Learner) -> int:
     """Users that a learner has seen; 0 for one that does not say, and for a policy."""
-    seen = policy.next_user_id if isinstance(policy, AssignsPolicies) else 0
-    return max(int(getattr(policy, "arrived", 0)), seen)
+    if not isinstance(policy, AssignsPolicies):
+        return 0
+    arrived = getattr(policy, "arrived", 0)
+    return max(policy.next_user_id, int(arrived) if isinstance(arrived, int | np.integer) else 0)
 
 
 @dataclass(frozen=True)
