@@ -70,6 +70,15 @@ def test_another_definition_is_applied_with_a_notice(address, caplog):
     ]
 
 
+def test_another_meaning_of_missing_feedback_is_noticed(address, caplog):
+    with caplog.at_level(logging.INFO, "departing"):
+        for meaning in ("not-seen", "not-seen", "no-click"):
+            with service(address, missing_feedback=meaning):
+                pass
+    lines = [record.fields for record in caplog.records if record.message == "missing_feedback_redefined"]
+    assert lines == [{"before": "not-seen", "now": "no-click"}]
+
+
 def test_a_plan_is_served_without_a_definition_but_with_a_warning(tmp_path):
     with serving(tmp_path, "--instance", "blog") as server:
         status, body = request(server, "/health")

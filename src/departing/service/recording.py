@@ -46,6 +46,8 @@ def _record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: 
         return "repeated_feedback"
     if adds_reward:
         tx.count("rewarded_clicks")
+        if earlier is not None:
+            tx.count("late_rewards")
     if earlier is not None:  # one of them completes the other
         departed = row.departed if added and row.departed is not None else earlier.departed
         feedback = RecordedFeedback(row.clicked, departed, row.reward if adds_reward else earlier.reward)

@@ -327,9 +327,10 @@ class Service:
     @property
     def unit(self) -> str:
         """Unit of the rewards in feedback."""
-        instance = self.rollout.state.current.instance
-        of_instance = CLICKS if instance is None else instance.unit
-        return self.settings.unit or (of_instance if of_instance != CLICKS else DEFAULT_UNIT)
+        state = self.rollout.state
+        versions = [state.current, *(version for _, version in sorted(state.versions.items(), reverse=True))]
+        units = (version.instance.unit for version in versions if version.instance is not None)
+        return self.settings.unit or next((unit for unit in units if unit != CLICKS), DEFAULT_UNIT)
 
     async def flush(self) -> None:
         """Wait until everything requested before is on disk."""

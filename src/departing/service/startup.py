@@ -24,7 +24,13 @@ from departing.service.store import queries
 from departing.service.store.base import Store, StoreError, Transaction
 from departing.service.store.connection import TemporarilyUnreachableError, UnreachableError, is_postgres
 from departing.service.store.sqlite import SqliteStore
-from departing.service.stored_settings import adopt_columns, adopt_half_life, adopt_unit, check_columns
+from departing.service.stored_settings import (
+    adopt_columns,
+    adopt_half_life,
+    adopt_missing_feedback,
+    adopt_unit,
+    check_columns,
+)
 from departing.service.warning_rules import learning_warning
 
 PLAN_GAP = 1e-6  # relative to the value: no user notices a difference below it
@@ -78,18 +84,18 @@ def open_service(
         nonlocal instance, settings
         listed = names if instance is None else instance.categories
 
-        def adopt(tx: Transaction) -> tuple[list[str], tuple[str, ...], str, DepartureRule, DepartureRule]:
+        def adopt(tx: Transaction) -> tuple[list[str], tuple[str, ...], str, str, DepartureRule, DepartureRule]:
             """Adopt categories and settings together, or none of them if one is refused."""
             rules = adopt_rule(tx, settings.rule, settings.learn)
             known = _add_categories(tx, store.name, listed)
-            tx.write(queries.SET, queries.MISSING_FEEDBACK_KEY, settings.missing_feedback)
+            missing = adopt_missing_feedback(tx, settings.missing_feedback)
             if settings.shadow:
                 _start_shadow_mode(tx, store.name)
             adopt_half_life(tx, settings.half_life)
             columns = adopt_columns(tx, settings.segment_columns, None if instance is None else instance.segments)
-            return known, columns, adopt_unit(tx, settings.unit), *rules
+            return known, columns, adopt_unit(tx, settings.unit), missing, *rules
 
-        known, columns, unit, rule, before = await store.transaction(adopt)
+        known, columns, unit, missing, rule, before = await store.transaction(adopt)
         settings = replace(
             settings,
             inactive_after=rule.inactive_after,
@@ -99,6 +105,8 @@ def open_service(
         )
         if before.is_defined and rule != before:
             log_event("departures_redefined", before=before.describe(), now=rule.describe())
+        if missing != settings.missing_feedback:
+            log_event("missing_feedback_redefined", logging.WARNING, before=missing, now=settings.missing_feedback)
         if instance is not None and known != list(instance.categories):
             instance = instance.relabel([instance.categories.index(name) for name in known])
         service = Service(store, settings, clock, seed)

@@ -86,3 +86,10 @@ def adopt_unit(tx: Transaction, given: str) -> str:
         return given
     rows = tx.rows(queries.SETTING, queries.UNIT_KEY)
     return str(rows[0][0]) if rows else ""
+
+
+def adopt_missing_feedback(tx: Transaction, given: str) -> str:
+    """Store the meaning of missing feedback; return the one stored before."""
+    rows = tx.rows(queries.SETTING, queries.MISSING_FEEDBACK_KEY)
+    tx.write(queries.SET, queries.MISSING_FEEDBACK_KEY, given)
+    return str(rows[0][0]) if rows else given

@@ -1,5 +1,7 @@
 """Rewards in experiments: the readout and the guardrail."""
 
+import time
+
 import pytest
 
 from departing.service import messages as m
@@ -58,3 +60,33 @@ def test_rewards_decide_once_there_are_any(address):
         assert sum(each.clicks_per_user * each.users for each in follow_up.over_time) == pytest.approx(
             (control + treatment) * sum(each.users for each in follow_up.over_time) / 800, rel=0.2
         )
+
+
+def test_rewards_that_follow_later_count_as_after_a_restart(address):
+    with service(address, inactive_after=50.0, explore=0.0, unit="euro") as served:
+        experiments = Experiments(served)
+        with_versions(served)
+        start(experiments, share=0.5, window=10.0, planned_users=1000)
+
+        async def calls():
+            clicked = []
+            for i in range(400):
+                served.clock.time += 0.01
+                shown = await served.recommend(m.RecommendRequest(f"u{i}"))
+                (result,) = await served.feedback([m.Feedback(shown.event, True, True, 1.0 if i == 0 else None)])
+                assert result.accepted
+                clicked.append(shown)
+            await served.flush()
+            return clicked
+
+        _, *others = run(calls())
+        served.clock.time += 100.0
+        before = metric(readout(experiments), "reward_per_user")
+        assert before.control_users + before.treatment_users == 400
+        run(served.feedback([m.Feedback(each.event, True, True, 2.0) for each in others]))
+        time.sleep(1.1)  # a readout is reused for a second
+        later = metric(readout(experiments), "reward_per_user")
+        total = later.control * later.control_users + later.treatment * later.treatment_users
+        assert total == pytest.approx(1.0 + 2.0 * len(others))
+        assert metric(readout(Experiments(served)), "reward_per_user") == later
+        assert run(served.totals())["late_rewards"] == len(others)

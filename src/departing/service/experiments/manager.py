@@ -246,19 +246,22 @@ class Experiments:
             read_at, readout = self._readouts.get(experiment.id, (0.0, None))
             if readout is None or time.monotonic() - read_at > CACHE_SECONDS:
                 await self._service.flush()
-                rewarded = await self._service.has_rewards()
-                outcomes = outcomes_of(experiment, self._outcomes.get(experiment.id, []), rewarded)
+                totals = await self._service.totals()
+                rewarded, late = (totals.get(name, 0) for name in ("rewarded_clicks", "late_rewards"))
+                outcomes = outcomes_of(experiment, self._outcomes.get(experiment.id, []), rewarded > 0)
                 self._outcomes[experiment.id] = outcomes
-                readout = await asyncio.to_thread(self._read_store, experiment, outcomes, self._service.now())
+                readout = await asyncio.to_thread(self._read_store, experiment, outcomes, self._service.now(), late)
                 self._readouts[experiment.id] = time.monotonic(), readout
         return readout
 
-    def _read_store(self, experiment: Experiment, outcomes: list[Outcomes], now: float) -> m.ExperimentReadout:
+    def _read_store(
+        self, experiment: Experiment, outcomes: list[Outcomes], now: float, late_rewards: int
+    ) -> m.ExperimentReadout:
         with self._service.store.read() as snapshot:
             users = snapshot.execute(queries.ARM_USERS, experiment.id)
             for each in outcomes:
                 each.experiment = experiment
-                each.read(snapshot, now)
+                each.read(snapshot, now, late_rewards)
         p_value = _sample_ratio(experiment, users)
         by_arm = {arm: sum(int(row[2]) for row in users if row[1] == arm) for arm in ARMS}
         shares = experiment.arm_shares(experiment.stage)

@@ -3,9 +3,11 @@
 Only users whose outcome is final count, so that users with short visits are not counted before others. The outcomes
 are clicks within a window after a user's first recommendation, the rewards of clicks in it once there are any, and
 retention, which is 1 for a user who requests a recommendation in the return period after that window. Sums are kept
-in memory; each read adds the users whose outcome became final meanwhile.
+in memory; each read adds the users whose outcome became final meanwhile. Rewards may follow later than the window, if
+their clicks are in it: then all users are read again.
 """
 
+import time
 from dataclasses import dataclass, field
 
 from departing.abtest.stratified import StratifiedDifference, add_outcome, new_sums, stratified_difference
@@ -21,6 +23,7 @@ PART = 1000  # users read at once; bounds the memory and the distance of points
 SIGNIFICANCE = 0.05  # of each outcome
 GUARDRAIL_SIGNIFICANCE = 0.01 / GUARDED  # of each outcome, so that both together have 99 % confidence
 MAX_POINTS = 200  # of a plot
+RECOUNT_SHARE = 0.05  # of the time may be spent on reading all users again
 POINT_GROWTH = 1.02  # factor by which the users grow from one point to the next
 
 
@@ -48,6 +51,8 @@ class Outcomes:
     points: list[tuple[int, float, float, float]] = field(default_factory=list)  # users, difference, lower, upper
     worse: StratifiedDifference | None = None  # the first difference at which the guardrail was crossed
     _last: tuple[float, int] = (-1.0, -1)  # arrival and number of the latest user
+    _late_rewards: int = 0  # of the service, when all users were read
+    _next_recount: float = 0.0  # monotonic time
 
     @property
     def delay(self) -> float:
@@ -55,9 +60,15 @@ class Outcomes:
         returns = self.experiment.return_period if self.metric == RETENTION else 0.0
         return self.experiment.window + returns
 
-    def read(self, snapshot: Database, now: float) -> None:
-        """Add the users whose outcome is final at the time `now`, or was when the experiment ended."""
-        experiment = self.experiment
+    def read(self, snapshot: Database, now: float, late_rewards: int = 0) -> None:
+        """Add the users whose outcome is final at the time `now`, or was when the experiment ended.
+
+        `late_rewards` have followed the feedback of their clicks so far; new ones change the sums of earlier users.
+        """
+        experiment, started = self.experiment, time.monotonic()
+        recounts = self.metric == REWARD and late_rewards != self._late_rewards and started >= self._next_recount
+        if recounts:
+            self.sums, self.points, self._last, self._late_rewards = {}, [], (-1.0, -1), late_rewards
         ended = experiment.ended
         until = (now - SETTLE_SECONDS if ended is None else min(ended, now - SETTLE_SECONDS)) - self.delay
         query = queries.REWARD_OUTCOMES if self.metric == REWARD else queries.CLICK_OUTCOMES
@@ -67,13 +78,16 @@ class Outcomes:
         more = True
         while more:
             rows = snapshot.execute(query, *spans, experiment.id, *self._last, until, PART)
-            for time, number, stage, arm, outcome in rows:
+            for arrived, number, stage, arm, outcome in rows:
                 sums = self.sums.setdefault(stage, new_sums())
                 add_outcome(sums, arm == TREATMENT, float(outcome > 0 if self.metric == RETENTION else outcome))
-                self._last = time, number
+                self._last = arrived, number
             more = len(rows) == PART
             if rows:
                 self._look()
+        if recounts:
+            ended_at = time.monotonic()
+            self._next_recount = ended_at + (ended_at - started) / RECOUNT_SHARE
 
     @property
     def difference(self) -> StratifiedDifference | None:
