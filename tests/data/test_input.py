@@ -278,7 +278,7 @@ def test_times_with_a_zone_in_arrow(unit):
     assert (log.counts == expected.counts).all()
 
 
-@pytest.mark.parametrize("form", ["%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+@pytest.mark.parametrize("form", ["%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
 @pytest.mark.parametrize("kind", [int, str, float])
 def test_digits_of_dates_are_timestamps(form, kind):
     options = {"inactive_after": "1 day", "duplicates": "keep"}

@@ -127,10 +127,11 @@ def test_restrictions_are_saved(tmp_path):
     assert again.allowed == (2,)
     with pytest.raises(InputError, match="'music' is the last one allowed by restrict; allow another before"):
         again.retire_category("music")
-    for empty in ((0,), ()):
-        with pytest.raises(InputError, match=r"retired categories only: (news|none at all); allow another"):
-            again.restrict(empty)
-        assert again.allowed == (2,)
+    with pytest.raises(InputError, match="retired categories only: news; allow another"):
+        again.restrict((0,))
+    with pytest.raises(InputError, match="allowed is empty"):
+        again.restrict(())
+    assert again.allowed == (2,)
     for wrong in (3, -1, "news", True):
         with pytest.raises(InputError, match="expected indices from 0 to 2"):
             again.restrict((wrong,))

@@ -50,12 +50,15 @@ def test_categories_that_were_left_out_are_a_warning():
     table = table.assign(departed=sample.outcome >= 2)
     part = dp.read_log(table, categories=["news", "sport"], max_rejected=0.5)
     value = dp.off_policy_value(part, "fixed:news", types=2, bootstrap=20)
-    (left_out,) = (each for each in value.warnings if "other categories" in each)
+    (left_out,) = (each for each in value.warnings if "were left out" in each)
     share = 1 - part.report.used / part.report.events
-    assert f"({share:.1%})" in left_out
+    assert left_out.startswith(f"{share:.1%} of the events")
     assert f"about {share / (1 - share):.1%} a step" in left_out
     whole = dp.off_policy_value(dp.read_log(table), "fixed:news", types=2, bootstrap=20)
-    assert not any("other categories" in each for each in whole.warnings)
+    assert not any("were left out" in each for each in whole.warnings)
+    report = dp.report(part, types=2, bootstrap=20)
+    assert report.ope is None
+    assert f"{share:.1%} of the events show categories that were left out" in report.to_html()
 
 
 def test_intervals_of_all_estimators_contain_the_true_value(log, fit):

@@ -174,7 +174,7 @@ class LogReader:
             raise InputError(f"There are no events in {self.engine.name}.")
         total = _totals(rows, self.rules.profile_columns)
         inferred = time
-        for count, convert in ((times.epoch_counts, times.as_epoch), (times.date_counts, times.as_date)):
+        for count, convert in ((times.date_counts, times.as_date), (times.epoch_counts, times.as_epoch)):
             if (query := count(inferred, total["last"])) is not None:
                 (numbers,) = self.engine.rows(query)
                 summed = [*map(sum, zip(*numbers, strict=True))]

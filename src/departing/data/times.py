@@ -22,7 +22,7 @@ EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanosecon
 # Numbers in this range count as an epoch of the unit; the ranges of different units are disjoint.
 EPOCH_RANGE = (631_152_000, 4_102_444_800)  # 1990 to 2100, in seconds
 FIRST_DATE = 19_700_101  # least number that counts as a date, of which the digits are in one of these formats
-DATE_NUMBERS = ("%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
+DATE_NUMBERS = ("%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
 HAS_ZONE = r"regexp_matches(time_, ':[0-9.]+\s*(z|[+-][0-9]{2}(:?[0-9]{2})?|[a-z]+(/[a-z_]+)*)\s*$', 'i')"
 ISO = "TRY_CAST(time_ AS TIMESTAMPTZ)"
 FULL_YEAR = "TIMESTAMPTZ '1000-01-01'"  # DuckDB reads 31-12-24 as a day of the year 31
@@ -222,7 +222,8 @@ def as_date(time: TimeColumn, counts: Sequence[int], column: str) -> tuple[TimeC
 def _date(time: str, units: int, form: str) -> str:
     """SQL of a time whose digits are a date in this format, since 1970; floats may be off by a fraction."""
     number = _whole(time, units)
-    return f"CASE WHEN {number} >= {FIRST_DATE} THEN try_strptime(({number})::VARCHAR, {literal(form)}) END"
+    date = f"try_strptime(({number})::VARCHAR, {literal(form)})"
+    return f"CASE WHEN {number} >= {FIRST_DATE} AND {date} >= TIMESTAMP '1970-01-01' THEN {date} END"
 
 
 def _whole(time: str, units: int) -> str:

@@ -117,7 +117,9 @@ class ChangingCatalogue(SegmentLearner):
 
     def restrict(self, allowed: tuple[int, ...] | None) -> None:
         """Recommend only the `allowed` categories from the next block on, None for all that are not retired."""
-        for a in allowed or ():
+        if allowed is not None and not len(allowed):
+            raise InputError("allowed is empty; expected at least one category, or None for all.", "allowed")
+        for a in () if allowed is None else allowed:
             if isinstance(a, bool) or not isinstance(a, int | np.integer) or not 0 <= a < self.n_categories:
                 expected = f"expected indices from 0 to {self.n_categories - 1}"
                 raise InputError(f"allowed has {a!r:.80}; {expected}.", "allowed")
@@ -126,7 +128,7 @@ class ChangingCatalogue(SegmentLearner):
             every = range(self.n_categories) if allowed is None else allowed
             left = tuple(a for a in every if a not in self._retired)
         if left is not None and not left:
-            named = ", ".join(self.category_names[a] for a in allowed or ()) or "none at all"
+            named = ", ".join(self.category_names[a] for a in allowed or ())
             raise InputError(f"allowed has retired categories only: {named}; allow another.", "allowed")
         self._restricted = allowed
         self._restrict(left)

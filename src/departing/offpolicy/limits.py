@@ -32,6 +32,7 @@ WEIGHT_STDERRS = 4.0  # between 1 and the mean weight of the first step, before 
 MISFIT_STDERRS = 3.0  # between DM and DR, before a warning: a 0.3 % two-sided test
 MIN_VALUE = 1e-300  # smaller ones are rounding errors of 0
 MIN_ESS = 10.0  # of a step that a segment takes from the log; the usual minimum for a normal approximation
+MIN_LEFT_OUT = 0.01  # share of events of other categories, about the bias of PDIS a step
 ROUNDING = 1e-9  # of a mean of weights
 FIRST_STEPS = 6  # whose categories are compared with those of the log, if the policy depends on the counts
 
@@ -160,6 +161,12 @@ def segment_overlap_warnings(by_segment: Mapping[str, "OffPolicyValue"]) -> Iter
         )
 
 
+def left_out_share(log: Log) -> float:
+    """Share of the events that were rejected because `categories` does not list theirs."""
+    others = sum(each.count for each in log.report.irregularities if each.kind == OTHER_CATEGORY)
+    return others / max(log.report.events, 1)
+
+
 def overlap_warnings(
     log: Log, firsts: Sequence[str], returns: "ImportanceReturns", value: "OffPolicyValue"
 ) -> Iterator[str]:
@@ -177,13 +184,12 @@ def overlap_warnings(
             f"{returns.missing:,} of {log.users:,} users lack a propensity and are left out of PDIS and DR; "
             "these are unbiased if such users behave like the others."
         )
-    others = sum(each.count for each in log.report.irregularities if each.kind == OTHER_CATEGORY)
-    if others:
-        share = others / log.report.events
+    if (share := left_out_share(log)) >= MIN_LEFT_OUT:
         yield (
-            f"{others:,} events ({share:.1%}) show other categories and were left out (`categories`), but the "
-            f"propensities of the other steps count them: PDIS is too large, by about {1 / (1 - share) - 1:.1%} a "
-            "step, and DR unless the model is right. Read the log with all its categories, and plan with `allowed`."
+            f"{share:.1%} of the events show categories that were left out (`categories`). Unless these are misspelt "
+            "names, the propensities of the other steps count them: PDIS is then too large, by about "
+            f"{1 / (1 - share) - 1:.1%} a step, and DR too unless the model is right. Read the log with all its "
+            "categories, and plan with `allowed`."
         )
     if value.dr is None:
         yield (

@@ -46,10 +46,11 @@ def _rules(root: Branch, names: list[str]) -> list[str]:
         rules.append(f"If the user {after}, {action} {names[child.category]}{end}.")
         if child.outcome != CLICK and not child.committed:
             for third in child.children:
-                then = "a click on" if third.outcome == CLICK else "no click on"
+                then = "clicks on" if third.outcome == CLICK else "does not click on"
                 verb = "stay with" if third.category == child.category else "show"
                 end = " from then on" if third.committed else ""
-                rules.append(f"After {then} {names[child.category]}, {verb} {names[third.category]}{end}.")
+                shown = names[child.category]
+                rules.append(f"If the user then {then} {shown}, {verb} {names[third.category]}{end}.")
     return rules
 
 

@@ -34,7 +34,7 @@ from departing.model.histories import Histories
 from departing.model.validation import check_int, check_seed
 from departing.offpolicy.direct_method import evaluation_tolerance
 from departing.offpolicy.estimators import off_policy_value
-from departing.offpolicy.limits import Extrapolation, extrapolation
+from departing.offpolicy.limits import MIN_LEFT_OUT, Extrapolation, extrapolation, left_out_share
 from departing.offpolicy.value import OffPolicyValue
 from departing.planning.plan import compile_in_background
 from departing.policy.starts import describe_starts
@@ -414,7 +414,7 @@ def analyse(
     allowed = [a for a in range(model.instance.n_categories) if a not in rare]
     decision = plan(model, allowed=allowed, bootstrap=bootstrap, seed=seed, progress=at("planning"))
     ope = None
-    if "propensity" in log.report.columns and model.half_life is None:  # it averages over all users of the log
+    if "propensity" in log.report.columns and model.half_life is None and left_out_share(log) < MIN_LEFT_OUT:
         progress = at("evaluating")
         with suppress(InputError):  # too few users departed
             ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)

@@ -44,7 +44,7 @@ def _record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: 
         added = user_rules.apply_feedback(*arguments)
     if not added and not adds_reward:
         return "repeated_feedback"
-    if adds_reward:
+    if adds_reward and row.reward:  # a field that is always 0 says nothing about rewards
         tx.count("rewarded_clicks")
         if earlier is not None:
             tx.count("late_rewards")

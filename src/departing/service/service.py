@@ -45,8 +45,8 @@ class FinishedError(InputError):
 
     def __init__(self, user: str, horizon: int) -> None:
         super().__init__(
-            f"user {user!r:.60} has had all {horizon} recommendations of the horizon; show nothing more, or end the "
-            "visit with POST /v1/depart."
+            f"user {user!r:.60} has had all {horizon} recommendations of the horizon; show nothing more. The visit "
+            "is over after the inactivity period; report a departure only if the user has left for good."
         )
 
 
@@ -321,7 +321,7 @@ class Service:
         return dict(await self.store.transaction(Transaction.totals, durable=False))
 
     async def has_rewards(self) -> bool:
-        """Return whether any click was sent with a reward."""
+        """Return whether any click was sent with a reward above 0."""
         return (await self.totals()).get("rewarded_clicks", 0) > 0
 
     @property

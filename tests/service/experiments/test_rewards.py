@@ -62,6 +62,28 @@ def test_rewards_decide_once_there_are_any(address):
         )
 
 
+def test_rewards_of_0_leave_the_decision_to_clicks(address):
+    with service(address, inactive_after=50.0, explore=0.0, unit="euro") as served:
+        experiments = Experiments(served)
+        with_versions(served)
+        start(experiments, share=0.5, window=10.0, planned_users=1000)
+
+        async def calls():
+            for i in range(800):
+                served.clock.time += 0.01
+                shown = await served.recommend(m.RecommendRequest(f"u{i}"))
+                clicked = shown.category == "sports"
+                await served.feedback([m.Feedback(shown.event, clicked, True, 0.0 if clicked else None)])
+            await served.flush()
+
+        run(calls())
+        served.clock.time += 100.0
+        assert [each.metric for each in readout(experiments).metrics] == ["clicks_per_user", "retention"]
+        run(experiments.check())
+        assert served.rollout.state.running is None
+        assert "worse in clicks per user" in served.rollout.state.experiments[1].changes[-1].reason
+
+
 def test_rewards_that_follow_later_count_as_after_a_restart(address):
     with service(address, inactive_after=50.0, explore=0.0, unit="euro") as served:
         experiments = Experiments(served)

@@ -8,7 +8,7 @@ from departing.decision.claims import PolicyValue
 from departing.decision.decision import IGNORING
 from departing.formatting import first_few, format_limit, format_share, shorten_name
 from departing.model.instance import Instance
-from departing.offpolicy.limits import MAX_TAIL_SHARE
+from departing.offpolicy.limits import MAX_TAIL_SHARE, MIN_LEFT_OUT, left_out_share
 from departing.reporting.charts import Interval, interval_chart
 from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table
 from departing.reporting.policy_text import policy_sentences, policy_tree_html
@@ -199,18 +199,26 @@ def _estimation(report: "Report") -> list[str]:
         "Values estimated from the model are corrected for optimism: the policy that looks best on a log looks "
         "better than it is. Intervals come from refitting the model to resampled users."
     )
+    if "propensity" not in report.log.report.columns:
+        return [
+            "The log does not say with which probability each recommendation was made (no propensity column), so the "
+            "values rest on the model. Log these probabilities to have them estimated from the log.",
+            model,
+        ]
     if report.fit is not None and report.fit.half_life is not None:
         return [
             "Values are those of users at the end of the log, under the model: off-policy evaluation is left out, "
             "because it averages over all users of the log.",
             model,
         ]
-    if ope is None:
+    if (share := left_out_share(report.log)) >= MIN_LEFT_OUT:
         return [
-            "The log does not say with which probability each recommendation was made (no propensity column), so the "
-            "values rest on the model. Log these probabilities to have them estimated from the log.",
+            f"{share:.1%} of the events show categories that were left out, which the propensities of the other "
+            "recommendations count, so the values rest on the model instead of off-policy evaluation.",
             model,
         ]
+    if ope is None:
+        return ["The log has propensities, but too few users departed for off-policy evaluation.", model]
     if ope.dr is None:
         return ["The log has propensities, but too few users happened to get what the policy would show.", model]
     estimate = report.value if report.uses_ope else ope.dr

@@ -24,8 +24,8 @@ HELP = {
     "missing_segments": "Requests with a missing feature of the segment, on which the policy depends.",
     "repeated_feedback": "Repeated feedback.",
     "completed_feedback": "Feedback that added the departure or the reward to earlier feedback.",
-    "rewarded_clicks": "Clicks with a reward.",
-    "late_rewards": "Rewards that followed the feedback of their click.",
+    "rewarded_clicks": "Clicks with a reward above 0.",
+    "late_rewards": "Rewards above 0 that followed the feedback of their click.",
     "forgotten_users": "Anonymised users.",
 }
 # Counters of the store that are one metric with a label each: name, label and help by the prefix of their names.
