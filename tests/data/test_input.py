@@ -257,6 +257,20 @@ def test_epochs_are_timestamps(unit, scale, kind):
     assert log.report.guessed == (f"Numbers in column 'time' are read as {unit} since 1970.",)
 
 
+def test_a_last_row_whose_outcome_is_open_is_not_counted_as_rejected():
+    i = np.arange(N)
+    clicked = pd.Series(i % 2 == 0, dtype=object)
+    last = clicked.where(i % 5 != 4, None)
+    whole = frame(clicked=last, departed=None)
+    for table in (whole, whole.sample(frac=1, random_state=1)):
+        log = dp.read_log(table, inactive_after="9 days")
+        assert (log.report.used, log.report.users) == (160, 40)
+        assert "40 × clicked is missing" in log.report.summary()
+    middle = clicked.where(i % 5 != 2, None)
+    with pytest.raises(dp.InputError, match=r"40 of 200 .* are rejected"):
+        dp.read_log(frame(clicked=middle, departed=None), inactive_after="9 days")
+
+
 def test_epochs_as_floats_have_the_same_assignments():
     times = frame().time.astype("datetime64[ns]").astype("int64")
     site = dp.Instance([0.6, 0.4], [[0.7, 0.2]] * 3, 0.5, categories=["film", "news", "sport"])

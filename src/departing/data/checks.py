@@ -43,12 +43,20 @@ def check_horizon(horizon: int | None, histories: Histories) -> None:
 
 
 def check_rejected(
-    name: str, events: int, irregularities: Sequence[Irregularity], max_rejected: float, noun: str = "events"
+    name: str,
+    events: int,
+    irregularities: Sequence[Irregularity],
+    max_rejected: float,
+    noun: str = "events",
+    open_rows: int = 0,
 ) -> None:
-    """Raise if a larger share of rows is rejected than accepted, with counts, reasons, examples and the next step."""
+    """Raise if a larger share of rows is rejected than accepted, with counts, reasons, examples and the next step.
+
+    Of the rejected rows `open_rows` do not count: their outcome is not known yet.
+    """
     rejected = sorted((each for each in irregularities if each.rejected), key=lambda each: -each.count)
     n = sum(each.count for each in rejected)
-    if n <= max_rejected * events:
+    if n - open_rows <= max_rejected * events:
         return
     lines = [
         f"{n:,} of {events:,} {noun} in {name} ({n / events:.1%}) are rejected; the accepted share is "

@@ -25,7 +25,7 @@ from departing.data.rewards import (
     reward_stats,
     sums_by_category,
 )
-from departing.data.rules import REJECTION_REASONS, Rules
+from departing.data.rules import CLICKED_MISSING, REJECTION_REASONS, Rules
 from departing.data.sample import Sample
 from departing.data.segments import SegmentCodes, find_segments, value_counts
 from departing.data.sources import DuckDBEngine, HistoryTables
@@ -85,7 +85,7 @@ class LogReader:
         )
         checks.check_horizon(self.spec.horizon, histories)
         ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
-        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
+        self._check_rejected(events)
         if self.is_date_only and totals["duplicates"]:
             self.notes.append(DATE_ONLY_DUPLICATES.format(totals["duplicates"]))
         sample = Sample.merge(tables.sample)
@@ -160,6 +160,18 @@ class LogReader:
         )
         return replace(report, notes=(*self.notes, *quality_notes(histories, report)))
 
+    def _check_rejected(self, events: int) -> None:
+        """Raise if too many rows are rejected; the last one of a user without `clicked` counts as still open."""
+        rejected = [each for each in self.irregularities if each.rejected]
+        too_many = sum(each.count for each in rejected) > self.spec.max_rejected * events
+        open_rows = 0
+        if too_many and any(each.kind == CLICKED_MISSING for each in rejected):
+            (counts,) = self.engine.rows(self.rules.open_rows(REJECTION_REASONS.index(CLICKED_MISSING) + 1))
+            open_rows = sum(n for (n,) in counts)
+        checks.check_rejected(
+            self.engine.name, events, self.irregularities, self.spec.max_rejected, open_rows=open_rows
+        )
+
     def _profile(self) -> tuple[Profile, int]:
         """Read all rows once: the profile and the number of rows. Irregularities of single rows are noted."""
         time, without_zone = self._time_column()
@@ -218,7 +230,7 @@ class LogReader:
         notes += self._reward_notes(used, relation)
         self._note(notes, time)
         categories = self._categories([(name, n) for name, n, _ in counts], used, events)
-        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
+        self._check_rejected(events)
         self.notes += checks.similar_names({name: n for name, n, _ in counts})
         if self.spec.categories is None:
             self.notes += checks.rare_names({name: n for name, n, _ in counts})

@@ -47,6 +47,7 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.model.tables import literal, quoted
 
+CLICKED_MISSING = "clicked is missing"
 REJECTION_REASONS = (  # codes from 1; a row is rejected for the first reason that applies
     "user is missing",
     "time is missing",
@@ -55,7 +56,7 @@ REJECTION_REASONS = (  # codes from 1; a row is rejected for the first reason th
     "time far after all others",
     "category is missing",
     OTHER_CATEGORY,
-    "clicked is missing",
+    CLICKED_MISSING,
     "clicked cannot be parsed",
 )
 FAR_BEFORE, FAR_AFTER = 4, 5  # codes of rows outside the bounds of the time column
@@ -273,6 +274,14 @@ class Rules:
         )
         example = f"concat_ws(', ', {', '.join(values)})"
         return f"SELECT unnest(min({example}, {MAX_EXAMPLES})) FROM {relation} WHERE {where}"
+
+    def open_rows(self, code: int) -> str:
+        """Query for the number of users whose last row is rejected with this code."""
+        return (
+            "SELECT count(*) FROM (SELECT max(t) AS last, max(CASE WHEN rejection_code = "
+            f"{code} THEN t END) AS latest FROM checked WHERE rejection_code IS NULL OR rejection_code >= "
+            f"{USER_AND_TIME_KNOWN} GROUP BY u) AS ends WHERE latest = last"
+        )
 
     def users(self, profile: Profile) -> list[str]:
         """Tables of users, given the type `category`.
