@@ -8,6 +8,8 @@ import subprocess
 import sys
 from contextlib import closing
 
+import pytest
+
 from departing.client import Client
 from helpers.commands import call, output
 from helpers.load import wait_until
@@ -74,7 +76,14 @@ def test_a_category_is_added_with_a_reward(tmp_path):
         assert store.execute("SELECT value FROM meta WHERE key = ?", [f"reward {index}"]).fetchall() == [("4.0",)]
 
 
-def test_a_half_life_without_learning_is_refused(tmp_path):
-    done = call("serve", "--instance", "blog", "--store", tmp_path / "s.sqlite", "--half-life", "30 days")
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (("--half-life", "30 days"), "--half-life weighs users in training"),
+        (("--types", "3"), "--types is '3', the number of types in training"),
+    ],
+)
+def test_options_of_training_without_learning_are_refused(tmp_path, option, reason):
+    done = call("serve", "--instance", "blog", "--store", tmp_path / "s.sqlite", *option)
     assert done.exit_code == 2
-    assert done.stderr.strip() == "Error: --half-life weighs users in training; add --learn, or omit it."
+    assert done.stderr.strip() == f"Error: {reason}; add --learn, or omit it."

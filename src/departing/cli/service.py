@@ -139,6 +139,8 @@ def serve(
     from departing.service.store.connection import is_postgres
 
     n_types = parse_types(types)
+    if n_types != "auto" and not learn:
+        raise InputError(f"--types is {types!r:.40}, the number of types in training; add --learn, or omit it.")
     if missing_feedback not in MISSING_FEEDBACK:
         accepted = ", ".join(MISSING_FEEDBACK)
         raise InputError(f"--missing-feedback is {missing_feedback!r}; expected one of {accepted}.")
