@@ -17,3 +17,18 @@ def test_the_choices_of_many_versions_take_bounded_memory_and_stay_the_same(monk
             first, again = (version.choose(counts, [0, 1, 2], 0.0, rng) for _ in range(2))
             assert first == again == (number % 3, 1.0, number % 3)
     assert 200 < len(memo) + len(memo.old) < 600
+
+
+def test_where_a_schedule_is_not_allowed_the_best_of_the_others_is_shown():
+    site = dp.Instance([0.5, 0.5], [[0.2, 0.2], [0.9, 0.9], [0.6, 0.1], [0.3, 0.5]], 0.5)
+    rng, new, liked = random.Random(1), [0] * 16, [0] * 16
+    liked[4 * 2] = 5  # clicks on category 2
+    planned = PolicyVersion(1, 0.0, dp.Fixed(1), 4, {"instance": site.to_dict()})
+    assert planned.choose(new, [0, 1, 2, 3], 0.0, rng)[2] == 1
+    assert planned.choose(new, [0, 2, 3], 0.0, rng)[2] == 2  # 1.61 clicks on average, against 0.5 and 1.43
+    assert planned.choose(liked, [0, 3], 0.0, rng)[2] == 3
+    assert planned.choose(new, [0], 0.0, rng)[2] == 0
+    uploaded = PolicyVersion(1, 0.0, dp.Fixed(1), 4, {})
+    assert uploaded.choose(new, [0, 2, 3], 0.0, rng)[2] == 0
+    walk = PolicyVersion(1, 0.0, dp.Walk([0], then=1), 4, {"instance": site.to_dict()})
+    assert walk.choose(new, [1, 2], 0.0, rng)[2] == 1  # the next phase

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from departing.evaluation.remaining import remaining_clicks
 from departing.model.belief import belief as belief_after
+from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.policy_tree import policy_tree
@@ -131,7 +132,10 @@ class PolicyVersion:
         if self._has_segments:
             serial, policy = self._in_segment(segment)
         if mask is not None:
-            return int(recommended(policy, counts_array(counts, self.n_categories)[None], mask[None])[0])
+            known = counts_array(counts, self.n_categories)
+            if isinstance(policy, Schedule) and not mask[policy.phase_categories].any():
+                return self._best_fixed(known, mask, segment)
+            return int(recommended(policy, known[None], mask[None])[0])
         key = (serial, *counts[: 4 * self.n_categories])
         category: int | None = _memo.get(key)
         if category is None:
@@ -140,6 +144,17 @@ class PolicyVersion:
                 category = int(recommended(policy, counts_array(counts, self.n_categories)[None])[0])
                 _memo.add(key, category)
         return category
+
+    def _best_fixed(self, counts: Integers, mask: NDArray[np.bool_], segment: str | None) -> int:
+        """Return the allowed category that is worth most from now on, the first one without an instance."""
+        if self.instance is None or self.instance.n_categories != self.n_categories:
+            return int(mask.argmax())
+        instance = self.instance.in_segment(segment)
+        try:
+            belief = belief_after(instance, counts)
+        except InputError:  # no type of the instance can have these counts
+            belief = instance.normalised_prior
+        return int(np.where(mask, instance.fixed_values @ belief, -np.inf).argmax())
 
     def _in_segment(self, segment: str | None) -> tuple[int, Policy]:
         """Return the policy of a segment and its serial number; unknown segments have the default policy."""
