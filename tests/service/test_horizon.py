@@ -105,6 +105,7 @@ def test_a_late_click_reopens_a_finished_user(address):
         run(served.sweep())
         assert run(served.feedback([m.Feedback(event, True)]))[0].accepted
         assert not run(served.user_state("ann")).departed
+        assert run(served.totals()).get("reopened_users", 0) == 0  # no departure was withdrawn
         with pytest.raises(FinishedError):
             recommend(served, "ann")
 

@@ -63,7 +63,8 @@ def _record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: 
         _record_late_departure(tx, user, now)
     elif was_departed and not user.departed:
         tx.remove_departure(user)
-        tx.count("reopened_users")
+        if not user.finished:  # a visit that the horizon ended was no departure
+            tx.count("reopened_users")
     if earlier is not None:
         return "completed_feedback"
     if row.clicked:
