@@ -74,6 +74,8 @@ class Running:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        while self.listeners():  # workers die a moment later; a new server must not be taken for them
+            time.sleep(0.01)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
