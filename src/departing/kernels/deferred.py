@@ -75,7 +75,7 @@ class _InnerCodegen:
 
 
 class _KernelFlags(Flags):
-    """Options of numba that are compared in no time: it looks them up for each operation of each kernel."""
+    """Options of numba that are compared quickly: it looks them up for each operation of each kernel."""
 
     __slots__ = ()
 
